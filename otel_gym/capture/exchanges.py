@@ -1,0 +1,230 @@
+"""Tees the exchange of one request, and hands it to the recorder when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from hashlib import sha256
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind
+
+from otel_gym import conventions as names
+from otel_gym.capture.clock import Clock
+from otel_gym.capture.exceptions import raised_of
+from otel_gym.content import KEPT_HEAD_BYTES, KeptBody
+from otel_gym.identity import Identity
+from otel_gym.tracing.membership import identity_attributes
+from otel_gym.tracing.model_call import OPERATION, finish_model_call, provider_of, start_attributes
+from otel_gym.tracing.payloads import Payload
+from otel_gym.tracing.pipeline import Pipeline
+from otel_gym.tracing.recorder import log_once
+from otel_gym.wire.exchange import DialectName, Exchange, Execution, Raised
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = Iterable[tuple[bytes, bytes]]
+
+# In-flight bytes are booked with the recorder in steps; the first is free.
+_HOLD_STEP_BYTES = 1024 * 1024
+
+_EXECUTION = "nemo_gym_model_execution"
+
+
+class _Body:
+    """A body as it passes. ``cut`` keeps its head, length and hash where there is no room for more."""
+
+    __slots__ = ("_digest", "chunks", "size")
+
+    def __init__(self) -> None:
+        self.chunks: list[tuple[int, bytes]] = []
+        self.size = 0
+        self._digest: Any = None
+
+    def add(self, offset_ns: int, content: bytes) -> None:
+        self.size += len(content)
+        if self._digest is None:
+            self.chunks.append((offset_ns, content))
+        else:
+            self._digest.update(content)
+
+    def cut(self) -> None:
+        if self._digest is not None:
+            return
+        whole = b"".join(content for _, content in self.chunks)
+        self._digest = sha256(whole)
+        self.chunks = [(self.chunks[0][0], whole[:KEPT_HEAD_BYTES])] if whole else []
+
+    def head(self, coding: str | None) -> KeptBody | None:
+        if not self.chunks:
+            return None
+        return KeptBody(self.chunks[0][1], coding, self.size, self._digest.hexdigest())
+
+
+class CapturedCall:
+    """One exchange in the making. Its span starts here and ends on the recorder's thread.
+
+    ``on_last_byte`` is called before the final body message goes on: whatever the server starts after
+    that (the next request of the connection) does not belong to this call.
+    """
+
+    def __init__(
+        self,
+        *,
+        pipeline: Pipeline,
+        identity: Identity,
+        dialect: DialectName,
+        scope: Scope,
+        clock: Clock,
+        model_call_id: str,
+        model_ref: dict[str, Any] | None,
+        span_kind: SpanKind,
+        server_address: tuple[str | None, int | None],
+        on_last_byte: Callable[[], None],
+    ) -> None:
+        self._pipeline = pipeline
+        self._recorder = pipeline.recorder
+        self._clock = clock
+        self._scope = scope
+        self._request_headers: Headers = scope["headers"]
+        self._response_headers: Headers = ()
+        self._start_ns = clock.monotonic_ns()
+        self._exchange = Exchange(dialect, model_call_id, clock.wall_ns(), model_ref=model_ref)
+        self._request, self._response = _Body(), _Body()
+        self._disconnected = False
+        self._held = 0
+        self._is_cut = False
+        self._on_last_byte = on_last_byte
+        host, port = server_address
+        attributes = start_attributes(self._exchange, provider_of(dialect, host), host, port)
+        attributes |= identity_attributes(identity)
+        self._span = pipeline.tracer.start_span(
+            OPERATION, kind=span_kind, attributes=attributes, start_time=self._exchange.started_unix_nano
+        )
+
+    async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        async def tee_receive() -> Message:
+            message = await receive()
+            self._note_request(message)
+            return message
+
+        async def tee_send(message: Message) -> None:
+            self._note_response(message)
+            await send(message)
+
+        token = otel_context.attach(trace.set_span_in_context(self._span))
+        try:
+            await app(scope, tee_receive, tee_send)
+        except BaseException as error:
+            self._exchange.raised = raised_of(error)
+            raise
+        finally:
+            self._exchange.returned_ns = self._clock.monotonic_ns() - self._start_ns
+            otel_context.detach(token)
+            self._hand_over()
+
+    def _note_response(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "http.response.body":
+            offset = self._clock.monotonic_ns() - self._start_ns
+            body = message.get("body")
+            if body:
+                self._response.add(offset, body)
+                self._book()
+            if not message.get("more_body"):
+                self._exchange.last_byte_ns = offset
+                self._on_last_byte()
+        elif kind == "http.response.start":
+            self._exchange.status_code = message["status"]
+            self._response_headers = message.get("headers") or ()
+
+    def _note_request(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "http.request":
+            body = message.get("body")
+            if body:
+                self._request.add(0, body)
+                self._book()
+        elif kind == "http.disconnect":
+            self._disconnected = self._exchange.last_byte_ns is None
+
+    def _book(self) -> None:
+        """Books a long exchange with the recorder as it grows; without room its bodies are cut."""
+        size = self._request.size + self._response.size
+        if size <= self._held + _HOLD_STEP_BYTES:
+            return
+        if not self._is_cut and self._recorder.hold(size - self._held):
+            self._held = size
+        else:
+            self._cut()
+
+    def _cut(self) -> None:
+        if self._is_cut:
+            return
+        self._is_cut = True
+        self._request.cut()
+        self._response.cut()
+        self._recorder.count("cut_bodies")
+
+    def _hand_over(self) -> None:
+        try:
+            kept = self._request.size + self._response.size
+            if not self._is_cut and not self._recorder.hold(kept - self._held):
+                self._cut()
+            held = self._held if self._is_cut else kept
+            self._recorder.add_job(self._finish, held)
+        except Exception:
+            log_once("a model call could not be handed to the recorder")
+
+    def _cut_payload(self) -> Payload | None:
+        if not self._is_cut:
+            return None
+        exchange = self._exchange
+        return Payload(
+            self._request.head(exchange.request_content_encoding),
+            self._response.head(exchange.response_content_encoding),
+        )
+
+    def _finish(self) -> None:
+        exchange = self._exchange
+        exchange.request_body = b"".join(content for _, content in self._request.chunks)
+        exchange.request_headers = kept_headers(self._request_headers)
+        exchange.request_content_encoding = _header(self._request_headers, b"content-encoding")
+        exchange.chunks = self._response.chunks
+        exchange.response_headers = kept_headers(self._response_headers)
+        exchange.response_content_type = _header(self._response_headers, b"content-type")
+        exchange.response_content_encoding = _header(self._response_headers, b"content-encoding")
+        exchange.execution = _execution(self._scope)
+        if self._disconnected and exchange.raised is None and exchange.last_byte_ns is None:
+            exchange.raised = Raised("ClientDisconnect", "cancelled")
+        if self._scope["method"] != "POST":
+            self._span.set_attribute(names.REQUEST_METHOD, self._scope["method"])
+        finish_model_call(self._span, exchange, self._cut_payload(), self._pipeline.content)
+
+
+def kept_headers(headers: Headers) -> dict[str, list[str]]:
+    """The allow-listed headers, names in lower case; a name that came twice has two values."""
+    kept: dict[str, list[str]] = {}
+    for name, value in headers:
+        name = bytes(name).lower()
+        if names.is_kept_header(name):
+            kept.setdefault(name.decode("latin-1"), []).append(bytes(value).decode("latin-1"))
+    return kept
+
+
+def _header(headers: Headers, wanted: bytes) -> str | None:
+    values = [bytes(value).decode("latin-1") for name, value in headers if bytes(name).lower() == wanted]
+    return ", ".join(values) if values else None
+
+
+def _execution(scope: Scope) -> Execution | None:
+    """What NeMo Gym's model server says of itself, as a mapping or an object."""
+    said = (scope.get("state") or {}).get(_EXECUTION)
+    if said is None:
+        return None
+    fields = said if isinstance(said, dict) else {name: getattr(said, name, None) for name in Execution.__slots__}
+    return Execution(**{name: fields.get(name) for name in Execution.__slots__})

@@ -1,0 +1,258 @@
+"""Captures model calls at the boundary of any ASGI model server.
+
+Three layers, outermost first: ``ModelCallCapture`` finds the rollout and strips its URL prefix;
+opentelemetry-instrumentation-asgi makes the SERVER span; ``_CapturedCall`` tees the exchange of one
+request. Bytes go on unchanged and at once; everything else (headers, parsing, attributes, writing)
+happens after the last byte, on the recorder's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
+from opentelemetry.trace import Span, SpanKind
+
+from otel_gym.capture.clock import Clock, SystemClock
+from otel_gym.capture.exchanges import CapturedCall
+from otel_gym.identity import (
+    Identity,
+    current_identity,
+    identity_from_baggage_header,
+    is_valid_id,
+    reset_identity,
+    set_identity,
+    split_url_prefix,
+    strip_raw_url_prefix,
+)
+from otel_gym.tracing.membership import identity_attributes
+from otel_gym.tracing.pipeline import Pipeline, active_pipeline
+from otel_gym.tracing.recorder import log_once
+from otel_gym.wire.dialects import dialect_for_path
+from otel_gym.wire.exchange import DialectName
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_REQUEST = "otel_gym.request"
+_STARLETTE_SPAN = "starlette.opentelemetry"
+
+
+@dataclass(slots=True)
+class _Request:
+    """What the outer layer hands to the inner one, in the scope."""
+
+    pipeline: Pipeline
+    identity: Identity
+    dialect: DialectName | None
+    query_string: bytes
+    over: bool = False
+
+    def end(self) -> None:
+        self.over = True
+
+
+# The request that this context serves. A keep-alive connection may start its next request in the
+# context of the last one (CPython issue 140947): what is current there is then no parent.
+_current_request: ContextVar[_Request | None] = ContextVar("otel_gym_request", default=None)
+
+
+class ModelCallCapture:
+    """ASGI middleware: every model call becomes a ``chat MODEL`` span that holds its exchange.
+
+    model_ref       NeMo Gym's reference to the model server, {"type": …, "name": …}; on every span
+    clock           wall_ns() and monotonic_ns()
+    call_id         scope → id of the exchange; default 32 random hex digits
+    server_spans    False: no SERVER span around the call
+    span_kind       INTERNAL in the model server itself, CLIENT where the call goes on to another
+    server_address  (host, port) of the model server, where it is not this one
+
+    With tracing off, requests pass with their prefix stripped. A failure of the capture is logged once
+    per kind and never reaches the call.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        model_ref: dict[str, Any] | None = None,
+        clock: Clock | None = None,
+        call_id: Callable[[Scope], str] | None = None,
+        server_spans: bool = True,
+        span_kind: SpanKind = SpanKind.INTERNAL,
+        server_address: tuple[str, int | None] | None = None,
+    ) -> None:
+        self.app = app
+        self.model_ref = model_ref
+        self.clock = clock or SystemClock()
+        self.call_id = call_id or _random_call_id
+        self.server_spans = server_spans
+        self.span_kind = span_kind
+        self.server_address = server_address
+        self._traced: tuple[Pipeline, App] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self.app(scope, receive, _flushing_before_shutdown(send))
+        if scope["type"] not in ("http", "websocket"):
+            return await self.app(scope, receive, send)
+        prefix_id, path = split_url_prefix(scope["path"])
+        if prefix_id is not None:
+            raw_path = scope.get("raw_path")
+            scope = {**scope, "path": path, "raw_path": raw_path and strip_raw_url_prefix(raw_path)}
+        pipeline = active_pipeline()
+        if pipeline is None or scope["type"] == "websocket":
+            return await self.app(scope, receive, send)
+        await self._trace(pipeline, prefix_id, scope, receive, send)
+
+    async def _trace(
+        self, pipeline: Pipeline, prefix_id: str | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        outer_span = _outer_span()
+        identity = _identity(pipeline, prefix_id, scope, outer_span)
+        dialect = dialect_for_path(scope["path"])
+        if identity.rollout_id is None and dialect is not None and not pipeline.capture_unassigned:
+            pipeline.recorder.count("uncaptured_calls")
+            dialect = None
+        if identity.rollout_id is None and dialect is None:
+            return await self.app(scope, receive, send)
+        request = _Request(pipeline, identity, dialect.name if dialect else None, scope.get("query_string", b""))
+        # Keys travel in queries: the SERVER span never sees one.
+        scope = {**scope, "query_string": b"", "state": scope.get("state", {}), _REQUEST: request}
+        context_token = None if outer_span else otel_context.attach(Context())
+        identity_token = set_identity(identity)
+        request_token = _current_request.set(request)
+        try:
+            await self._traced_app(pipeline, outer_span, scope)(scope, receive, send)
+        finally:
+            request.end()
+            _current_request.reset(request_token)
+            reset_identity(identity_token)
+            if context_token is not None:
+                otel_context.detach(context_token)
+
+    def _traced_app(self, pipeline: Pipeline, outer_span: Span | None, scope: Scope) -> App:
+        if not self.server_spans:
+            return self._capture
+        if scope.get(_STARLETTE_SPAN) or getattr(outer_span, "kind", None) is SpanKind.SERVER:
+            _stamp(outer_span, scope[_REQUEST])
+            return self._capture
+        if self._traced is None or self._traced[0] is not pipeline:
+            middleware = OpenTelemetryMiddleware(
+                self._capture,
+                default_span_details=_server_span_details,
+                tracer_provider=pipeline.provider,
+                exclude_spans=["receive", "send"],
+            )
+            self._traced = (pipeline, middleware)
+        return self._traced[1]
+
+    async def _capture(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request: _Request = scope.pop(_REQUEST)
+        scope["query_string"] = request.query_string
+        if request.dialect is None:
+            return await self.app(scope, receive, send)
+        call = self._begin(request, request.dialect, scope)
+        if call is None:
+            return await self.app(scope, receive, send)
+        await call.run(self.app, scope, receive, send)
+
+    def _begin(self, request: _Request, dialect: DialectName, scope: Scope) -> CapturedCall | None:
+        try:
+            return CapturedCall(
+                pipeline=request.pipeline,
+                identity=request.identity,
+                dialect=dialect,
+                scope=scope,
+                clock=self.clock,
+                model_call_id=self.call_id(scope),
+                model_ref=self.model_ref,
+                span_kind=self.span_kind,
+                server_address=self.server_address or scope.get("server") or (None, None),
+                on_last_byte=request.end,
+            )
+        except Exception:
+            log_once("a model call could not be captured")
+            return None
+
+
+def instrument_app(app: Any, **options: Any) -> Any:
+    """Adds ``ModelCallCapture`` to a FastAPI or Starlette app, once; returns the app.
+
+    ``options`` are the middleware's. An app that has begun to serve is wrapped as it stands.
+    """
+    if any(middleware.cls is ModelCallCapture for middleware in app.user_middleware):
+        return app
+    if app.middleware_stack is None:
+        app.add_middleware(ModelCallCapture, **options)
+    elif not isinstance(app.middleware_stack, ModelCallCapture):
+        app.middleware_stack = ModelCallCapture(app.middleware_stack, **options)
+    return app
+
+
+def _outer_span() -> Span | None:
+    """The span that surrounds this request, if it is one of this request and not a leftover."""
+    request = _current_request.get()
+    if request is not None and request.over:
+        return None
+    span = trace.get_current_span()
+    return span if span.is_recording() else None
+
+
+def _identity(pipeline: Pipeline, prefix_id: str | None, scope: Scope, outer_span: Span | None) -> Identity:
+    """URL prefix, else baggage, else the rollout that surrounds an in-process call."""
+    baggage = _identity_of_baggage(scope)
+    surrounding = current_identity() if outer_span else None
+    sources = [source for source in (baggage, surrounding) if source is not None]
+    run_id = next((source.run_id for source in sources if source.run_id), None)
+    if prefix_id is not None:
+        return pipeline.identity(prefix_id if is_valid_id(prefix_id) else None, run_id)
+    return pipeline.identity(next((source.rollout_id for source in sources if source.rollout_id), None), run_id)
+
+
+def _identity_of_baggage(scope: Scope) -> Identity | None:
+    for name, value in scope["headers"]:
+        if name == b"baggage":
+            return identity_from_baggage_header(value.decode("latin-1"))
+    return None
+
+
+def _server_span_details(scope: Scope) -> tuple[str, dict[str, Any]]:
+    request: _Request = scope[_REQUEST]
+    # Other paths may hold ids: the method alone keeps the name low in cardinality.
+    name = f"{scope['method']} {scope['path']}" if request.dialect else scope["method"]
+    return name, dict(identity_attributes(request.identity))
+
+
+def _stamp(span: Span | None, request: _Request) -> None:
+    """Another's SERVER span joins the rollout, so that it is stored with it."""
+    if span is not None:
+        span.set_attributes(identity_attributes(request.identity))
+
+
+def _random_call_id(scope: Scope) -> str:
+    return os.urandom(16).hex()
+
+
+def _flushing_before_shutdown(send: Send) -> Send:
+    """uvicorn ends the process by signal, past every exit handler: so what waits is written before."""
+
+    async def send_after_flush(message: Message) -> None:
+        if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
+            pipeline = active_pipeline()
+            if pipeline is not None:
+                await asyncio.to_thread(pipeline.recorder.flush, pipeline.settings.exit_timeout_s)
+        await send(message)
+
+    return send_after_flush

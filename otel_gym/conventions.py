@@ -1,0 +1,132 @@
+"""Attribute, span and header names.
+
+``gen_ai.*`` names are those of the GenAI semantic conventions (main of 2026-10, no release yet);
+``gym.*`` is ours, for what the conventions lack. Each of ours stands in ``GYM_ATTRIBUTES`` with its
+type, meaning and an example; docs/conventions.md is made from that table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
+SCOPE_NAME = "otel_gym"
+STORE_VERSION = "1"
+
+ROLLOUT_SPAN = "rollout"
+AGENT_STEP_SPAN = "agent_step"
+
+# A gym span without a rollout id is filed under this name; no rollout may be called so.
+UNASSIGNED = "unassigned"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    name: str
+    type: str
+    meaning: str
+    example: str
+
+
+GYM_ATTRIBUTES: tuple[Attribute, ...] = (
+    Attribute("gym.run.id", "string", "the launch: a training step, an evaluation", "20261130T022338Z-9f3a"),
+    Attribute("gym.rollout.id", "string", "the rollout; `unassigned` where a gym span had none", "12-0-a1"),
+    Attribute("nemo.gym.rollout.id", "string", "the same, under the name that NeMo Gym's own spans carry", "12-0-a1"),
+    Attribute("gym.rollout.task_index", "int", "task of the rollout, where the id was made from indices", "12"),
+    Attribute("gym.rollout.index", "int", "which rollout of its task", "0"),
+    Attribute("gym.rollout.attempt", "int", "which try of this rollout; absent for the first", "1"),
+    Attribute("gym.reward", "double", "the verifier's verdict on the rollout", "1.0"),
+    Attribute("gym.store.version", "string", "on the scope: form of the stored line", "1"),
+    Attribute("gym.model_call.id", "string", "one exchange with a model server", "582c7700c500862a12cb11a11f9f452f"),
+    Attribute("gym.model_ref.type", "string", "kind of the model server, in NeMo Gym's config", "responses_api_models"),
+    Attribute("gym.model_ref.name", "string", "name of the model server, in NeMo Gym's config", "policy_model"),
+    Attribute("gym.dialect", "string", "API of the exchange: responses, chat or messages", "chat"),
+    Attribute("gym.error_category", "string", "why the call was no success, in NeMo Gym's words", "stream_truncated"),
+    Attribute("gym.http.request.method", "string", "method, where it was not POST", "GET"),
+    Attribute("gym.request.body", "string", "the request's body as it came, compression undone", '{"model":…}'),
+    Attribute("gym.request.body.encoding", "string", "`base64`, `gzip+base64`: the text stands for bytes", "base64"),
+    Attribute("gym.request.body.bytes", "int", "whole length, where only the head of the body was kept", "90000000"),
+    Attribute("gym.request.body.sha256", "string", "of the whole body, where only its head was kept", "9f86d081…"),
+    Attribute("gym.request.content_encoding", "string", "compression on the wire", "zstd"),
+    Attribute("gym.request.header.<name>", "string[]", "allow-listed request header", '["thread-1"]'),
+    Attribute("gym.response.body", "string", "the response's body as it went, compression undone", "data: {…"),
+    Attribute("gym.response.body.encoding", "string", "`base64`, `gzip+base64`: the text stands for bytes", "base64"),
+    Attribute("gym.response.body.bytes", "int", "whole length, where only the head of the body was kept", "90000000"),
+    Attribute("gym.response.body.sha256", "string", "of the whole body, where only its head was kept", "9f86d081…"),
+    Attribute("gym.response.content_encoding", "string", "compression on the wire", "gzip"),
+    Attribute("gym.response.content_type", "string", "media type with parameters, as sent", "text/event-stream"),
+    Attribute("gym.response.header.<name>", "string[]", "allow-listed response header", '["req_1"]'),
+    Attribute("gym.response.time_to_first_content_ns", "int", "ns to the first text, reasoning or tool call", "120000000"),
+    Attribute("gym.response.time_to_first_chunk_ns", "int", "ns to the first byte of the body", "20000000"),
+    Attribute("gym.response.last_byte_ns", "int", "ns to the final body message, if one was sent", "340000000"),
+    Attribute("gym.response.returned_ns", "int", "ns until the server below returned", "350000000"),
+    Attribute("gym.response.error", "string", "the provider's error object, JSON", '{"type":"overloaded_error"}'),
+    Attribute("gym.exception.type", "string", "class of the exception that ended the exchange", "ConnectionResetError"),
+    Attribute("gym.exception.category", "string", "cancelled, timeout, connection or exception", "connection"),
+    Attribute("gym.exception.status_code", "int", "HTTP status that the exception carried", "429"),
+    Attribute("gym.exception.body", "string", "response text that the exception carried", '{"error":"slow"}'),
+    Attribute("gym.execution.upstream_attempted", "boolean", "the model server called its upstream", "true"),
+    Attribute("gym.execution.response_source", "string", "`upstream`, or `local`: made up by the server", "local"),
+    Attribute("gym.execution.upstream_status_code", "int", "status of the upstream's answer", "400"),
+    Attribute("gym.execution.local_response_reason", "string", "why the answer is local", "context_length_exceeded"),
+)
+
+RUN_ID = "gym.run.id"
+ROLLOUT_ID = "gym.rollout.id"
+NEMO_ROLLOUT_ID = "nemo.gym.rollout.id"
+TASK_INDEX = "gym.rollout.task_index"
+ROLLOUT_INDEX = "gym.rollout.index"
+ATTEMPT = "gym.rollout.attempt"
+REWARD = "gym.reward"
+MODEL_CALL_ID = "gym.model_call.id"
+MODEL_REF_TYPE = "gym.model_ref.type"
+MODEL_REF_NAME = "gym.model_ref.name"
+DIALECT = "gym.dialect"
+ERROR_CATEGORY = "gym.error_category"
+REQUEST_METHOD = "gym.http.request.method"
+REQUEST_BODY = "gym.request.body"
+REQUEST_CONTENT_ENCODING = "gym.request.content_encoding"
+REQUEST_HEADER = "gym.request.header."
+RESPONSE_BODY = "gym.response.body"
+RESPONSE_CONTENT_ENCODING = "gym.response.content_encoding"
+RESPONSE_CONTENT_TYPE = "gym.response.content_type"
+RESPONSE_HEADER = "gym.response.header."
+FIRST_CONTENT_NS = "gym.response.time_to_first_content_ns"
+FIRST_CHUNK_NS = "gym.response.time_to_first_chunk_ns"
+LAST_BYTE_NS = "gym.response.last_byte_ns"
+RETURNED_NS = "gym.response.returned_ns"
+RESPONSE_ERROR = "gym.response.error"
+EXCEPTION_TYPE = "gym.exception.type"
+EXCEPTION_CATEGORY = "gym.exception.category"
+EXCEPTION_STATUS_CODE = "gym.exception.status_code"
+EXCEPTION_BODY = "gym.exception.body"
+UPSTREAM_ATTEMPTED = "gym.execution.upstream_attempted"
+RESPONSE_SOURCE = "gym.execution.response_source"
+UPSTREAM_STATUS_CODE = "gym.execution.upstream_status_code"
+LOCAL_RESPONSE_REASON = "gym.execution.local_response_reason"
+
+# Of a body: how it is written, and what was cut off.
+BODY_ENCODING = ".encoding"
+BODY_BYTES = ".bytes"
+BODY_SHA256 = ".sha256"
+
+# Headers that may be kept: they identify a call, a session or a retry. None of them is a secret.
+KEPT_HEADERS = frozenset(
+    {
+        b"request-id",
+        b"x-request-id",
+        b"x-session-id",
+        b"session-id",
+        b"thread-id",
+        b"x-openai-subagent",
+        b"x-parent-session-id",
+        b"x-stainless-retry-count",
+        b"traceparent",
+    }
+)
+KEPT_HEADER_PREFIXES = (b"x-claude-code-", b"x-codex-", b"x-dynamo-")
+
+
+def is_kept_header(name: bytes) -> bool:
+    """Whether the value of this (lower-case) header may be stored."""
+    return name in KEPT_HEADERS or name.startswith(KEPT_HEADER_PREFIXES)

@@ -1,0 +1,146 @@
+"""Run and rollout ids: how they look, and how they travel.
+
+An id travels, first found wins, as an explicit argument, the ``/ng-rollout/<id>`` URL prefix, W3C
+baggage, the parent span. ``current_identity`` is a context variable of ours beside OpenTelemetry's
+context, since a propagator's ``extract`` starts from an empty one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+
+from opentelemetry import baggage
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
+from opentelemetry.context import Context
+
+from otel_gym.conventions import ROLLOUT_ID, RUN_ID, UNASSIGNED
+
+MAX_ID_BYTES = 200
+URL_PREFIX = "/ng-rollout/"
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+_ATTEMPT = re.compile(r"(?P<task>\d+)-(?P<rollout>\d+)(?:-a(?P<attempt>[1-9]\d*))?", re.ASCII)
+_PREFIXED_PATH = re.compile(r"/ng-rollout/(?P<id>[^/]+)(?:/training-token-capture)?(?P<rest>/.*)", re.DOTALL)
+_PREFIXED_RAW_PATH = re.compile(rb"/ng-rollout/[^/]+(?:/training-token-capture)?(?P<rest>/.*)", re.DOTALL)
+
+
+class InvalidIdError(ValueError):
+    """A run or rollout id that may not name a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which rollout, of which launch, a span belongs to. None: not known."""
+
+    rollout_id: str | None = None
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutIndices:
+    task_index: int
+    rollout_index: int
+    attempt: int = 0
+
+
+_current: ContextVar[Identity | None] = ContextVar("otel_gym_identity", default=None)
+
+
+def is_valid_id(text: str) -> bool:
+    """``[A-Za-z0-9][A-Za-z0-9._-]*`` of at most 200 bytes, and not the reserved ``unassigned``."""
+    return len(text) <= MAX_ID_BYTES and _ID.fullmatch(text) is not None and text != UNASSIGNED
+
+
+def checked_id(text: str, what: str = "rollout id") -> str:
+    """``text`` if it may name a rollout or a run, else InvalidIdError."""
+    if is_valid_id(text):
+        return text
+    raise InvalidIdError(
+        f"{what} {text[:80]!r} is refused: use letters, digits, '.', '_' and '-', starting with a letter or digit, "
+        f"at most {MAX_ID_BYTES} bytes, and not {UNASSIGNED!r}"
+    )
+
+
+def rollout_id_from_indices(task_index: int, rollout_index: int, attempt: int = 0) -> str:
+    """NeMo Gym's id: ``{task_index}-{rollout_index}``, plus ``-a{n}`` for a retry."""
+    suffix = f"-a{attempt}" if attempt > 0 else ""
+    return f"{task_index}-{rollout_index}{suffix}"
+
+
+def indices_from_rollout_id(rollout_id: str) -> RolloutIndices | None:
+    """The indices in an id of the form ``int-int[-aN]``; None for any other form."""
+    match = _ATTEMPT.fullmatch(rollout_id)
+    if match is None:
+        return None
+    return RolloutIndices(int(match["task"]), int(match["rollout"]), int(match["attempt"] or 0))
+
+
+def split_url_prefix(path: str) -> tuple[str | None, str]:
+    """``/ng-rollout/<id>/v1/messages`` → (id as it stands there, ``/v1/messages``).
+
+    One level only, as NeMo Gym does; the id is not checked here. (None, path) without the prefix.
+    """
+    if not path.startswith(URL_PREFIX):
+        return None, path
+    match = _PREFIXED_PATH.fullmatch(path)
+    return (match["id"], match["rest"]) if match else (None, path)
+
+
+def strip_raw_url_prefix(raw_path: bytes) -> bytes:
+    match = _PREFIXED_RAW_PATH.fullmatch(raw_path)
+    return match["rest"] if match else raw_path
+
+
+def url_path_for_rollout(rollout_id: str, path: str) -> str:
+    """``/v1/responses`` → ``/ng-rollout/<id>/v1/responses``."""
+    return f"{URL_PREFIX}{checked_id(rollout_id)}/{path.lstrip('/')}"
+
+
+def current_identity() -> Identity | None:
+    return _current.get()
+
+
+def set_identity(identity: Identity | None) -> Token[Identity | None]:
+    return _current.set(identity)
+
+
+def reset_identity(token: Token[Identity | None]) -> None:
+    _current.reset(token)
+
+
+@contextmanager
+def use_identity(identity: Identity | None) -> Iterator[None]:
+    token = _current.set(identity)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def identity_from_baggage(context: Context | None = None) -> Identity | None:
+    """What the baggage of an OpenTelemetry context says; ids that the pattern refuses are ignored."""
+    return _identity(baggage.get_baggage(ROLLOUT_ID, context), baggage.get_baggage(RUN_ID, context))
+
+
+def identity_from_baggage_header(header: str) -> Identity | None:
+    """The same for the value of a ``baggage`` header."""
+    carrier: Mapping[str, str] = {"baggage": header}
+    return identity_from_baggage(W3CBaggagePropagator().extract(carrier, Context()))
+
+
+def baggage_of(identity: Identity, context: Context | None = None) -> Context:
+    """``context`` with the ids of ``identity`` in its baggage."""
+    for name, text in ((ROLLOUT_ID, identity.rollout_id), (RUN_ID, identity.run_id)):
+        if text is not None:
+            context = baggage.set_baggage(name, text, context)
+    return context if context is not None else Context()
+
+
+def _identity(rollout_id: object, run_id: object) -> Identity | None:
+    rollout = rollout_id if isinstance(rollout_id, str) and is_valid_id(rollout_id) else None
+    run = run_id if isinstance(run_id, str) and is_valid_id(run_id) else None
+    return Identity(rollout, run) if rollout or run else None

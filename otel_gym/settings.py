@@ -1,0 +1,188 @@
+"""What the environment says: every ``OTEL_GYM_*`` variable, read once and checked.
+
+A wrong value is said with the values that are right, and the default is used: tracing never stops
+the program that it watches.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from otel_gym.identity import is_valid_id
+
+logger = logging.getLogger("otel_gym")
+
+DEFAULT_DIRECTORY = "otel_gym_store"
+DEFAULT_QUEUE_BYTES = 64 * 1024 * 1024
+DEFAULT_EXIT_TIMEOUT_S = 2.0
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One variable: what it does, its default, and how its text is read (ValueError: refused)."""
+
+    name: str
+    meaning: str
+    default: str
+    read: Callable[[str], Any]
+    accepted: str
+
+
+def _switch(text: str) -> bool:
+    word = text.strip().lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise ValueError(text)
+
+
+def _content(text: str) -> str:
+    word = text.strip().lower()
+    if word in ("full", "none"):
+        return word
+    raise ValueError(text)
+
+
+def _run_id(text: str) -> str:
+    if is_valid_id(text):
+        return text
+    raise ValueError(text)
+
+
+def _positive_int(text: str) -> int:
+    number = int(text)
+    if number <= 0:
+        raise ValueError(text)
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise ValueError(text)
+    return number
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("OTEL_GYM", "turns tracing into the store on (1) or off (0)", "off", _switch, "1 or 0"),
+    Setting("OTEL_GYM_DIR", "folder of the store", f"./{DEFAULT_DIRECTORY}", Path, "a path"),
+    Setting("OTEL_GYM_RUN_ID", "names the launch; new for each", "none", _run_id, "letters, digits, '.', '_', '-'"),
+    Setting(
+        "OTEL_GYM_CAPTURE_UNASSIGNED",
+        "stores model calls that carry no rollout id, under `unassigned`",
+        "0 (1 in the proxy)",
+        _switch,
+        "1 or 0",
+    ),
+    Setting("OTEL_GYM_CONTENT", "bodies of model calls: `full`, or `none`", "full", _content, "full or none"),
+    Setting(
+        "OTEL_GYM_QUEUE_BYTES",
+        "bound of what waits for the writer; more is kept as head, length and sha256, and counted",
+        str(DEFAULT_QUEUE_BYTES),
+        _positive_int,
+        "a number of bytes > 0",
+    ),
+    Setting(
+        "OTEL_GYM_EXIT_TIMEOUT",
+        "longest time that the end of the process waits for the writer, in seconds",
+        str(DEFAULT_EXIT_TIMEOUT_S),
+        _seconds,
+        "a number of seconds >= 0",
+    ),
+)
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+# Set by our own commands for the processes that they start, never by hand.
+INTERNAL_NAMES = frozenset({"OTEL_GYM_ANNOUNCED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The effective settings of this process. ``enabled`` None: the environment does not say."""
+
+    enabled: bool | None = None
+    directory: Path = Path(DEFAULT_DIRECTORY)
+    run_id: str | None = None
+    capture_unassigned: bool | None = None
+    content: str = "full"
+    queue_bytes: int = DEFAULT_QUEUE_BYTES
+    exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S
+    problems: tuple[str, ...] = ()
+
+
+_FIELDS = {
+    "OTEL_GYM": "enabled",
+    "OTEL_GYM_DIR": "directory",
+    "OTEL_GYM_RUN_ID": "run_id",
+    "OTEL_GYM_CAPTURE_UNASSIGNED": "capture_unassigned",
+    "OTEL_GYM_CONTENT": "content",
+    "OTEL_GYM_QUEUE_BYTES": "queue_bytes",
+    "OTEL_GYM_EXIT_TIMEOUT": "exit_timeout_s",
+}
+
+
+def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings from ``environ`` (default: the process's own), with what is wrong in ``problems``."""
+    environ = os.environ if environ is None else environ
+    values: dict[str, Any] = {}
+    problems = [
+        f"{name} is no setting; did you mean {nearest}?" if nearest else f"{name} is no setting of otel_gym"
+        for name, nearest in unknown_settings(environ).items()
+    ]
+    for name, field_name in _FIELDS.items():
+        text = environ.get(name)
+        if text is None or text == "":
+            continue
+        setting = _BY_NAME[name]
+        try:
+            values[field_name] = setting.read(text)
+        except ValueError:
+            problems.append(f"{name}={text!r} is refused, {setting.default} is used: give {setting.accepted}")
+    if values.get("enabled") and _sdk_disabled(environ):
+        values["enabled"] = False
+        problems.append("OTEL_SDK_DISABLED=true: OTEL_GYM is off")
+    return Settings(**values, problems=tuple(problems))
+
+
+def unknown_settings(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """``OTEL_GYM_*`` names that are none of ours → the nearest that is (None: none is near).
+
+    Other prefixes are not ours to judge and stay silent.
+    """
+    unknown = [
+        name
+        for name in environ
+        if name.startswith("OTEL_GYM") and name not in _BY_NAME and name not in INTERNAL_NAMES
+    ]
+    return {name: next(iter(difflib.get_close_matches(name, _BY_NAME, 1, 0.8)), None) for name in unknown}
+
+
+def captures_messages(environ: Mapping[str, str]) -> bool:
+    """Whether the conventions' content attributes are asked for, by the variable that their libraries read."""
+    mode = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().upper()
+    return mode in ("SPAN_ONLY", "SPAN_AND_EVENT")
+
+
+def _sdk_disabled(environ: Mapping[str, str]) -> bool:
+    return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+
+
+_said: set[str] = set()
+
+
+def say_once(problem: str) -> None:
+    """Logs a problem the first time that this process meets it."""
+    if problem in _said:
+        return
+    _said.add(problem)
+    logger.warning("otel_gym: %s", problem)

@@ -1,0 +1,48 @@
+"""Where things lie in a store.
+
+    <dir>/spans/rollout_id=<id>/<writer>.jsonl    OTLP/JSON, one TracesData a line, append-only
+    <dir>/counts/<writer>.json                    what a process counted: uncaptured calls, lost spans
+
+One file per process and rollout, created exclusively, so that no two writers ever share one: no
+lock between processes, and nothing torn on network file systems.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+
+from otel_gym.conventions import UNASSIGNED
+from otel_gym.identity import is_valid_id
+
+SPANS = "spans"
+COUNTS = "counts"
+ROLLOUT_KEY = "rollout_id="
+LIVE_SUFFIX = ".jsonl"
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def rollout_folder(directory: Path, rollout_id: str) -> Path:
+    """Folder of a rollout's live files; ids that may not touch a path raise ValueError."""
+    if rollout_id != UNASSIGNED and not is_valid_id(rollout_id):
+        raise ValueError(f"{rollout_id[:80]!r} may not name a folder")
+    return directory / SPANS / f"{ROLLOUT_KEY}{rollout_id}"
+
+
+def rollout_id_of_folder(folder: Path) -> str | None:
+    """The id that a folder below ``spans/`` stands for; None for folders of another making."""
+    name = folder.name
+    return name[len(ROLLOUT_KEY) :] if name.startswith(ROLLOUT_KEY) else None
+
+
+def new_writer_name(service: str) -> str:
+    """``<service>.<host>.<pid>.<8 random hex>``: unique to a process, even across forks and hosts."""
+    parts = (_name_part(service), _name_part(socket.gethostname()), str(os.getpid()), os.urandom(4).hex())
+    return ".".join(parts)
+
+
+def _name_part(text: str) -> str:
+    return _UNSAFE.sub("-", text).strip("-")[:40] or "unknown"

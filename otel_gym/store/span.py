@@ -1,0 +1,69 @@
+"""The span as it is read back from a store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from otel_gym.conventions import NEMO_ROLLOUT_ID, ROLLOUT_ID, RUN_ID, UNASSIGNED
+
+STATUS_UNSET = 0
+STATUS_OK = 1
+STATUS_ERROR = 2
+
+KIND_INTERNAL = 1
+KIND_SERVER = 2
+KIND_CLIENT = 3
+
+
+@dataclass(slots=True)
+class SpanEvent:
+    name: str
+    time_unix_nano: int
+    attributes: dict[str, Any]
+
+
+@dataclass(slots=True)
+class SpanLink:
+    trace_id: str
+    span_id: str
+    attributes: dict[str, Any]
+
+
+@dataclass(slots=True)
+class StoredSpan:
+    """Ids are lower-case hex; times are UTC nanoseconds, ``end_ns`` None for a span that never ended.
+
+    ``resource`` holds the resource's attributes, on which a Collector may have put the rollout id.
+    """
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    name: str
+    kind: int
+    start_ns: int
+    end_ns: int | None
+    attributes: dict[str, Any] = field(default_factory=dict)
+    events: list[SpanEvent] = field(default_factory=list)
+    links: list[SpanLink] = field(default_factory=list)
+    status: int = STATUS_UNSET
+    status_message: str | None = None
+    resource: dict[str, Any] = field(default_factory=dict)
+    scope_name: str | None = None
+    dropped: int = 0
+
+    @property
+    def rollout_id(self) -> str:
+        for attributes in (self.attributes, self.resource):
+            for name in (ROLLOUT_ID, NEMO_ROLLOUT_ID):
+                if isinstance(attributes.get(name), str):
+                    return str(attributes[name])
+        return UNASSIGNED
+
+    @property
+    def run_id(self) -> str | None:
+        for attributes in (self.attributes, self.resource):
+            if isinstance(attributes.get(RUN_ID), str):
+                return str(attributes[RUN_ID])
+        return None

@@ -1,0 +1,213 @@
+"""The API for code that runs rollouts: the root span, and the URLs that carry its id.
+
+With tracing off everything here still works and leaves URLs as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from contextvars import Token
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode
+
+from otel_gym import conventions as names
+from otel_gym.content import safe_text
+from otel_gym.identity import (
+    Identity,
+    baggage_of,
+    checked_id,
+    current_identity,
+    indices_from_rollout_id,
+    is_valid_id,
+    reset_identity,
+    rollout_id_from_indices,
+    set_identity,
+    split_url_prefix,
+    url_path_for_rollout,
+)
+from otel_gym.tracing.pipeline import active_pipeline
+from otel_gym.tracing.recorder import log_once
+
+
+class Rollout(AbstractContextManager["Rollout"]):
+    """One execution of a rollout; ``with`` or ``async with``. ``span`` is None where tracing is off."""
+
+    def __init__(self, rollout_id: str, run_id: str | None) -> None:
+        self.rollout_id = rollout_id
+        self.run_id = run_id
+        self.span: Span | None = None
+        self._identity_token: Token[Identity | None] | None = None
+        self._context_token: Token[Context] | None = None
+
+    def base_url(self, url: str) -> str:
+        """``http://host:port`` (with or without ``/v1``) with this rollout's prefix."""
+        return _prefixed_url(url, self.rollout_id) if active_pipeline() else url
+
+    def record_reward(self, value: float) -> None:
+        """The verifier's verdict; the last one wins. No effect after the rollout has ended."""
+        if self.span is not None:
+            self.span.set_attribute(names.REWARD, float(value))
+
+    def __enter__(self) -> Rollout:
+        pipeline = active_pipeline()
+        identity = Identity(self.rollout_id, self.run_id)
+        if pipeline is not None:
+            identity = pipeline.identity(self.rollout_id, self.run_id)
+            self.run_id = identity.run_id
+        surrounding = trace.get_current_span().get_span_context()
+        self._identity_token = set_identity(identity)
+        context = baggage_of(identity, Context())
+        if pipeline is not None:
+            links = [Link(surrounding)] if surrounding.is_valid else []
+            # Always a root: a trainer's span around it is linked, so that each rollout is one trace.
+            self.span = pipeline.tracer.start_span(
+                names.ROLLOUT_SPAN, context, SpanKind.INTERNAL, _rollout_attributes(identity), links
+            )
+            context = trace.set_span_in_context(self.span, context)
+        self._context_token = otel_context.attach(context)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._context_token is not None:
+            otel_context.detach(self._context_token)
+        if self._identity_token is not None:
+            reset_identity(self._identity_token)
+        if self.span is None:
+            return
+        if error is not None:
+            self.span.set_attribute("error.type", type(error).__qualname__)
+            self.span.set_status(StatusCode.ERROR, safe_text(str(error))[:1000])
+        self.span.end()
+
+    async def __aenter__(self) -> Rollout:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+
+def rollout(
+    task: int | None = None,
+    index: int | None = None,
+    attempt: int = 0,
+    *,
+    rollout_id: str | None = None,
+    run_id: str | None = None,
+) -> Rollout:
+    """The root span of one execution of a rollout.
+
+    Named by NeMo Gym's indices (``rollout(12, 0)`` is ``12-0``, its second try ``rollout(12, 0, 1)`` is
+    ``12-0-a1``), or by an id of the caller's own. Raises InvalidIdError for an id that may not name a
+    file, ValueError if neither form is given.
+    """
+    if rollout_id is None:
+        if task is None or index is None:
+            raise ValueError("rollout() takes a task and an index, or a rollout_id")
+        rollout_id = rollout_id_from_indices(task, index, attempt)
+    return Rollout(checked_id(rollout_id), checked_id(run_id, "run id") if run_id else None)
+
+
+def _rollout_attributes(identity: Identity) -> dict[str, Any]:
+    attributes: dict[str, Any] = {names.ROLLOUT_ID: identity.rollout_id}
+    if identity.run_id:
+        attributes[names.RUN_ID] = identity.run_id
+    indices = indices_from_rollout_id(identity.rollout_id or "")
+    if indices is None:
+        return attributes
+    attributes |= {names.TASK_INDEX: indices.task_index, names.ROLLOUT_INDEX: indices.rollout_index}
+    if indices.attempt:
+        attributes[names.ATTEMPT] = indices.attempt
+    return attributes
+
+
+def rollout_id_from_run(body: Any = None) -> str | None:
+    """The rollout id of a NeMo Gym run request (a mapping or a model), else of the current rollout.
+
+    ``_ng_rollout_id`` if it is valid, else ``{_ng_task_index}-{_ng_rollout_index}``, plus ``-a{n}`` for
+    ``_ng_attempt_index`` > 0. None where there is none, and where tracing is off.
+    """
+    if active_pipeline() is None:
+        return None
+    fields = _run_fields(body)
+    rollout_id = fields.get("_ng_rollout_id")
+    task, index = fields.get("_ng_task_index"), fields.get("_ng_rollout_index")
+    attempt = fields.get("_ng_attempt_index") or 0
+    if isinstance(rollout_id, str) and is_valid_id(rollout_id):
+        return rollout_id if not attempt else f"{rollout_id}-a{attempt}"
+    if task is not None and index is not None:
+        return rollout_id_from_indices(int(task), int(index), int(attempt))
+    identity = current_identity()
+    return identity.rollout_id if identity else None
+
+
+def _run_fields(body: Any) -> Mapping[str, Any]:
+    if body is None:
+        return {}
+    if isinstance(body, Mapping):
+        return body
+    fields = dict(getattr(body, "__dict__", {}))
+    fields.update(getattr(body, "model_extra", None) or {})
+    return fields
+
+
+def url_path_for_run(url_path: str, body: Any = None) -> str:
+    """``/v1/responses`` → ``/ng-rollout/<id>/v1/responses``; unchanged without an id or with tracing off."""
+    rollout_id = rollout_id_from_run(body)
+    return url_path_for_rollout(rollout_id, url_path) if rollout_id else url_path
+
+
+def base_url_for_run(base_url: str, body: Any = None) -> str:
+    """The same for the root URL of a model server."""
+    rollout_id = rollout_id_from_run(body)
+    return _prefixed_url(base_url, rollout_id) if rollout_id else base_url
+
+
+def url_path_for_request(url_path: str, request: Any) -> str:
+    """Carries the prefix of an inbound request on to a downstream path.
+
+    ``request`` is Starlette's; the id is its path parameter ``rollout_id``, else that of its URL, else
+    that of the current rollout (the capture middleware has taken it off the path by then).
+    """
+    parameters = getattr(request, "path_params", None)
+    rollout_id = parameters.get("rollout_id") if isinstance(parameters, Mapping) else None
+    if rollout_id is None:
+        rollout_id, _ = split_url_prefix(getattr(getattr(request, "url", None), "path", ""))
+    identity = current_identity()
+    if rollout_id is None and identity is not None:
+        rollout_id = identity.rollout_id
+    if rollout_id is None or active_pipeline() is None:
+        return url_path
+    if not is_valid_id(rollout_id):
+        log_once("a rollout id in a URL is refused, the call stays without one", with_traceback=False)
+        return url_path
+    return url_path_for_rollout(rollout_id, url_path)
+
+
+def resolve_model_base_url(base_url: str, rollout_id: str | None = None) -> str:
+    """Base URL for an OpenAI client: root URL of a model server, with the prefix, plus ``/v1``.
+
+    ``rollout_id`` None: the current rollout's. Without a prefix where there is no id or tracing is off.
+    """
+    root = base_url.rstrip("/").removesuffix("/v1")
+    identity = current_identity()
+    rollout_id = rollout_id or (identity.rollout_id if identity else None)
+    if rollout_id and active_pipeline() is not None:
+        root = _prefixed_url(root, rollout_id)
+    return f"{root}/v1"
+
+
+def _prefixed_url(url: str, rollout_id: str) -> str:
+    parts = urlsplit(url)
+    path = url_path_for_rollout(rollout_id, parts.path)
+    return urlunsplit(parts._replace(path=path.rstrip("/")))

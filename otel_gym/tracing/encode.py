@@ -1,0 +1,136 @@
+"""A finished SDK span, with its payload, as one line of OTLP/JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from otel_gym.content import KeptBody, body_text, safe_text
+from otel_gym.conventions import (
+    BODY_BYTES,
+    BODY_ENCODING,
+    BODY_SHA256,
+    REQUEST_BODY,
+    RESPONSE_BODY,
+    SCHEMA_URL,
+    STORE_VERSION,
+)
+from otel_gym.store.otlp_json import encode_json, key_values
+from otel_gym.tracing.payloads import Payload
+
+_IS_REMOTE_KNOWN = 0x100
+_IS_REMOTE = 0x200
+
+
+def encode_span(span: ReadableSpan, payload: Payload | None) -> bytes:
+    """One TracesData with one span, without a newline."""
+    head, tail = _envelope(span.resource, span.instrumentation_scope)
+    return head + encode_json(_span(span, payload)) + tail
+
+
+def _span(span: ReadableSpan, payload: Payload | None) -> dict[str, Any]:
+    context, parent = span.context, span.parent
+    flags = int(context.trace_flags) | _IS_REMOTE_KNOWN
+    encoded: dict[str, Any] = {"traceId": format(context.trace_id, "032x"), "spanId": format(context.span_id, "016x")}
+    if context.trace_state:
+        encoded["traceState"] = context.trace_state.to_header()
+    if parent is not None:
+        encoded["parentSpanId"] = format(parent.span_id, "016x")
+        flags |= _IS_REMOTE if parent.is_remote else 0
+    encoded |= {
+        "flags": flags,
+        "name": safe_text(span.name),
+        "kind": span.kind.value + 1,
+        "startTimeUnixNano": str(span.start_time or 0),
+        "endTimeUnixNano": str(span.end_time or 0),
+        "attributes": key_values(span.attributes or {}) + _payload_attributes(payload),
+        "status": _status(span),
+    }
+    if span.events:
+        encoded["events"] = [_event(event) for event in span.events]
+    if span.links:
+        encoded["links"] = [_link(link) for link in span.links]
+    if span.dropped_attributes:
+        encoded["droppedAttributesCount"] = span.dropped_attributes
+    return encoded
+
+
+def _status(span: ReadableSpan) -> dict[str, Any]:
+    status: dict[str, Any] = {"code": span.status.status_code.value}
+    if span.status.description:
+        status["message"] = safe_text(span.status.description)
+    return status
+
+
+def _event(event: Any) -> dict[str, Any]:
+    return {
+        "timeUnixNano": str(event.timestamp),
+        "name": safe_text(event.name),
+        "attributes": key_values(event.attributes or {}),
+    }
+
+
+def _link(link: Any) -> dict[str, Any]:
+    return {
+        "traceId": format(link.context.trace_id, "032x"),
+        "spanId": format(link.context.span_id, "016x"),
+        "attributes": key_values(link.attributes or {}),
+    }
+
+
+def _payload_attributes(payload: Payload | None) -> list[dict[str, Any]]:
+    if payload is None:
+        return []
+    attributes: dict[str, Any] = {}
+    for name, body in ((REQUEST_BODY, payload.request), (RESPONSE_BODY, payload.response)):
+        if body is not None:
+            attributes |= _body_attributes(name, body)
+    return key_values(attributes)
+
+
+def _body_attributes(name: str, body: KeptBody) -> dict[str, Any]:
+    text, encoding = body_text(body)
+    attributes = {
+        name: text,
+        name + BODY_ENCODING: encoding,
+        name + BODY_BYTES: body.whole_bytes,
+        name + BODY_SHA256: body.sha256,
+    }
+    return {key: value for key, value in attributes.items() if value is not None}
+
+
+_envelopes: dict[tuple[int, int], tuple[Resource, InstrumentationScope | None, bytes, bytes]] = {}
+
+
+def _envelope(resource: Resource, scope: InstrumentationScope | None) -> tuple[bytes, bytes]:
+    """What surrounds the span in its line: the same for all spans of one scope, so encoded once.
+
+    Found by identity, since hashing a Resource costs more than encoding it; the objects are held so
+    that an id cannot be used again.
+    """
+    key = (id(resource), id(scope))
+    known = _envelopes.get(key)
+    if known is None:
+        if len(_envelopes) > 64:
+            _envelopes.clear()
+        known = _envelopes[key] = (resource, scope, *_encode_envelope(resource, scope))
+    return known[2], known[3]
+
+
+def _encode_envelope(resource: Resource, scope: InstrumentationScope | None) -> tuple[bytes, bytes]:
+    scope_name, version = (scope.name, scope.version) if scope else ("", None)
+    scope_json: dict[str, Any] = {"name": scope_name, "attributes": key_values({"gym.store.version": STORE_VERSION})}
+    if version:
+        scope_json["version"] = version
+    schema_url = (scope.schema_url if scope else None) or SCHEMA_URL
+    return (
+        b'{"resourceSpans":[{"resource":'
+        + encode_json({"attributes": key_values(resource.attributes)})
+        + b',"scopeSpans":[{"scope":'
+        + encode_json(scope_json)
+        + b',"spans":[',
+        b'],"schemaUrl":' + encode_json(schema_url) + b"}]}]}",
+    )

@@ -1,0 +1,44 @@
+"""The payload slot: bodies travel beside a span, never as SDK attributes.
+
+Capture puts the bodies of an exchange under the ids of its span; whoever stores the span takes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Lock
+
+from opentelemetry.trace import SpanContext
+
+from otel_gym.content import KeptBody
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The bodies of one exchange; None where there was none."""
+
+    request: KeptBody | None
+    response: KeptBody | None
+
+
+class PayloadSlots:
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._slots: dict[tuple[int, int], Payload] = {}
+        self.dropped = 0
+
+    def put(self, context: SpanContext, payload: Payload) -> None:
+        with self._lock:
+            self._slots[context.trace_id, context.span_id] = payload
+
+    def take(self, context: SpanContext) -> Payload | None:
+        with self._lock:
+            return self._slots.pop((context.trace_id, context.span_id), None)
+
+    def discard(self, context: SpanContext) -> None:
+        """Drops and counts what nobody took."""
+        if self.take(context) is not None:
+            self.dropped += 1
+
+
+slots = PayloadSlots()

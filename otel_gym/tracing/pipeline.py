@@ -1,0 +1,185 @@
+"""The one pipeline of a process: provider, processor, recorder, and how it is turned on.
+
+``OTEL_GYM=1`` turns it on at the first use of our API; ``configure`` does so by hand. Where a
+TracerProvider is already set, our processor joins it and its sampler, limits and ids stay its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from opentelemetry import trace
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import _get_from_env_or_default
+
+from otel_gym.conventions import SCHEMA_URL, SCOPE_NAME
+from otel_gym.identity import Identity, checked_id
+from otel_gym.settings import Settings, captures_messages, read_settings, say_once
+from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing.ids import GymIdGenerator
+from otel_gym.tracing.model_call import ContentPolicy
+from otel_gym.tracing.processor import RolloutSpanProcessor
+from otel_gym.tracing.recorder import Recorder
+from otel_gym.tracing.sampler import GymSampler
+from otel_gym.version import __version__
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """``provider`` makes the spans, ``processor`` stores them below ``directory``."""
+
+    settings: Settings
+    provider: TracerProvider
+    processor: RolloutSpanProcessor
+    directory: Path
+    run_id: str | None
+    capture_unassigned: bool
+    content: ContentPolicy
+    tracer: trace.Tracer
+
+    @property
+    def recorder(self) -> Recorder:
+        return self.processor.recorder
+
+    def identity(self, rollout_id: str | None, run_id: str | None = None) -> Identity:
+        """With this pipeline's run id where none is named."""
+        return Identity(rollout_id, run_id or self.run_id)
+
+
+_lock = threading.Lock()
+_pipeline: Pipeline | None = None
+_decided = False
+
+
+def configure(
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    run_id: str | None = None,
+    tracer_provider: TracerProvider | None = None,
+    service_name: str | None = None,
+    capture_unassigned: bool | None = None,
+) -> Pipeline:
+    """Turns tracing into the store on, whatever ``OTEL_GYM`` says; arguments win over the environment.
+
+    directory           folder of the store; OTEL_GYM_DIR, else ./otel_gym_store
+    run_id              the launch; OTEL_GYM_RUN_ID, else spans name none. InvalidIdError if refused
+    tracer_provider     the provider to join; default: the one already set, else a new one is set
+    service_name        service.name of a new provider; OTEL_SERVICE_NAME
+    capture_unassigned  store model calls without a rollout id; OTEL_GYM_CAPTURE_UNASSIGNED
+
+    Called again it sends what follows to the new folder; what came before is flushed first.
+    """
+    global _decided
+    settings = _settings()
+    with _lock:
+        _decided = True
+        return _set_up(settings, directory, run_id, tracer_provider, service_name, capture_unassigned)
+
+
+def active_pipeline() -> Pipeline | None:
+    """The pipeline, set up now if the environment says so and nothing was yet; None if tracing is off."""
+    global _decided
+    if _decided:
+        return _pipeline
+    with _lock:
+        if _decided:
+            return _pipeline
+        _decided = True
+        settings = _settings()
+        return _set_up(settings, None, None, None, None, None) if settings.enabled else None
+
+
+def flush(timeout_s: float = 30.0) -> bool:
+    """Waits until every ended span is on disk; False if the time ran out first."""
+    return True if _pipeline is None else _pipeline.recorder.flush(timeout_s)
+
+
+def _settings() -> Settings:
+    settings = read_settings()
+    for problem in settings.problems:
+        say_once(problem)
+    return settings
+
+
+def _set_up(
+    settings: Settings,
+    directory: str | os.PathLike[str] | None,
+    run_id: str | None,
+    tracer_provider: TracerProvider | None,
+    service_name: str | None,
+    capture_unassigned: bool | None,
+) -> Pipeline:
+    global _pipeline
+    run_id = checked_id(run_id, "run id") if run_id else settings.run_id
+    folder = Path(os.path.abspath(directory if directory is not None else settings.directory))
+    provider = tracer_provider or _provider(service_name)
+    announce = directory is None and not os.environ.get("OTEL_GYM_DIR")
+    recorder = _recorder(folder, settings, provider, announce)
+    processor = _joined_processor(provider, recorder, run_id)
+    unassigned = capture_unassigned if capture_unassigned is not None else settings.capture_unassigned
+    _pipeline = Pipeline(
+        settings=settings,
+        provider=provider,
+        processor=processor,
+        directory=folder,
+        run_id=run_id,
+        capture_unassigned=bool(unassigned),
+        content=ContentPolicy(settings.content == "full", captures_messages(os.environ)),
+        tracer=trace.get_tracer(SCOPE_NAME, __version__, provider, SCHEMA_URL),
+    )
+    return _pipeline
+
+
+def _provider(service_name: str | None) -> TracerProvider:
+    """The provider that is already set, else a new one, set for the process."""
+    known = trace.get_tracer_provider()
+    if isinstance(known, TracerProvider):
+        return known
+    resource = Resource.create({SERVICE_NAME: service_name} if service_name else {})
+    sampler = GymSampler(_get_from_env_or_default())
+    provider = TracerProvider(sampler=sampler, id_generator=GymIdGenerator(), resource=resource)
+    trace.set_tracer_provider(provider)
+    return provider
+
+
+def _recorder(folder: Path, settings: Settings, provider: TracerProvider, announce: bool) -> Recorder:
+    """``announce``: nobody chose the folder, so the first span says where it lies."""
+    service = str(provider.resource.attributes.get(SERVICE_NAME, "unknown"))
+    os.environ["OTEL_GYM_DIR"] = str(folder)  # child processes write to the same store
+
+    def new_writer() -> StoreWriter:
+        if announce and os.getpid() == process:
+            print(f"otel_gym: spans go to {folder}", file=sys.stderr)
+        return StoreWriter(folder, service)
+
+    process = os.getpid()
+    return Recorder(new_writer, settings.queue_bytes, settings.exit_timeout_s)
+
+
+_joined: dict[int, RolloutSpanProcessor] = {}
+
+
+def _joined_processor(provider: TracerProvider, recorder: Recorder, run_id: str | None) -> RolloutSpanProcessor:
+    """Our processor of this provider, added once; a later call redirects it."""
+    processor = _joined.get(id(provider))
+    if processor is None:
+        processor = _joined[id(provider)] = RolloutSpanProcessor(recorder, run_id)
+        provider.add_span_processor(processor)
+        # After the provider's own handler was registered, so before it runs: every processor of the
+        # provider still sees the spans that our thread ends.
+        atexit.register(_flush_at_exit)
+        return processor
+    processor.recorder.flush(30.0)
+    processor.recorder, processor.run_id = recorder, run_id
+    return processor
+
+
+def _flush_at_exit() -> None:
+    if _pipeline is not None:
+        flush(_pipeline.settings.exit_timeout_s)

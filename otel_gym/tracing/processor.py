@@ -1,0 +1,59 @@
+"""The span processor that stores gym spans: it stamps ids at the start and encodes at the end.
+
+Encoding at the end costs less than holding spans for a batch, and the queue then holds bytes, so
+that its bound is exact.
+"""
+
+from __future__ import annotations
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+
+from otel_gym.conventions import ROLLOUT_ID, RUN_ID, UNASSIGNED
+from otel_gym.identity import Identity, is_valid_id
+from otel_gym.tracing.encode import encode_span
+from otel_gym.tracing.membership import identity_attributes, identity_of_start, is_gym_span
+from otel_gym.tracing.payloads import slots
+from otel_gym.tracing.recorder import Recorder, log_once
+
+
+class RolloutSpanProcessor(SpanProcessor):
+    """Writes every gym span, sampled or not, to the recorder; ``run_id`` is for spans that name none."""
+
+    def __init__(self, recorder: Recorder, run_id: str | None = None) -> None:
+        self.recorder = recorder
+        self.run_id = run_id
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        try:
+            attributes = span.attributes or {}
+            if ROLLOUT_ID in attributes and RUN_ID in attributes:
+                return
+            identity = identity_of_start(attributes, parent_context)
+            if is_gym_span(attributes, identity):
+                identity = Identity(identity.rollout_id, identity.run_id or self.run_id)
+                span.set_attributes(identity_attributes(identity))
+        except Exception:
+            log_once("a span could not be stamped with its rollout")
+
+    def on_end(self, span: ReadableSpan) -> None:
+        attributes = span.attributes
+        if not attributes or ROLLOUT_ID not in attributes:
+            return
+        try:
+            payload = slots.take(span.context)
+            self.recorder.add_line(storable_rollout_id(attributes[ROLLOUT_ID]), encode_span(span, payload))
+        except Exception:
+            self.recorder.spans_lost += 1
+            log_once("a span could not be encoded")
+
+    def shutdown(self) -> None:
+        self.recorder.close()
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        return self.recorder.flush(timeout_millis / 1000)
+
+
+def storable_rollout_id(rollout_id: object) -> str:
+    """The id if it may name a folder, else ``unassigned``; the span keeps what it said."""
+    return rollout_id if isinstance(rollout_id, str) and is_valid_id(rollout_id) else UNASSIGNED

@@ -1,0 +1,39 @@
+"""Sampling decides what leaves over OTLP, never what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
+from opentelemetry.trace import Link, SpanKind, TraceState
+from opentelemetry.util.types import Attributes
+
+from otel_gym.tracing.membership import identity_of_start, is_gym_span
+
+
+class GymSampler(Sampler):
+    """Another sampler's decision, with DROP turned into RECORD_ONLY for gym spans."""
+
+    def __init__(self, inner: Sampler) -> None:
+        self.inner = inner
+
+    def should_sample(
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Attributes = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        result = self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
+        if result.decision is not Decision.DROP:
+            return result
+        if not is_gym_span(attributes, identity_of_start(attributes, parent_context)):
+            return result
+        return SamplingResult(Decision.RECORD_ONLY, attributes, result.trace_state)
+
+    def get_description(self) -> str:
+        return f"GymSampler({self.inner.get_description()})"
