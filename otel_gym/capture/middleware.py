@@ -46,7 +46,9 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _REQUEST = "otel_gym.request"
+# Scope keys by which Starlette and FastAPI know that a SERVER span is at work.
 _STARLETTE_SPAN = "starlette.opentelemetry"
+_FASTAPI_SPAN = "fastapi.telemetry"
 
 
 @dataclass(slots=True)
@@ -156,6 +158,8 @@ class ModelCallCapture:
                 exclude_spans=["receive", "send"],
             )
             self._traced = (pipeline, middleware)
+        scope[_STARLETTE_SPAN] = True
+        scope[_FASTAPI_SPAN] = None
         return self._traced[1]
 
     async def _capture(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -190,7 +194,9 @@ class ModelCallCapture:
 def instrument_app(app: Any, **options: Any) -> Any:
     """Adds ``ModelCallCapture`` to a FastAPI or Starlette app, once; returns the app.
 
-    ``options`` are the middleware's. An app that has begun to serve is wrapped as it stands.
+    ``options`` are the middleware's. An app that has begun to serve is wrapped as it stands. FastAPI's
+    own SERVER span gives way to ours, unless the app gave it a provider: it starts before the rollout
+    is known, so in another trace, and it keeps the query.
     """
     if any(middleware.cls is ModelCallCapture for middleware in app.user_middleware):
         return app
@@ -198,6 +204,9 @@ def instrument_app(app: Any, **options: Any) -> Any:
         app.add_middleware(ModelCallCapture, **options)
     elif not isinstance(app.middleware_stack, ModelCallCapture):
         app.middleware_stack = ModelCallCapture(app.middleware_stack, **options)
+    native_telemetry = getattr(app, "_telemetry", None)
+    if isinstance(native_telemetry, dict) and native_telemetry.get("tracer_provider") is None:
+        native_telemetry["tracing"] = False
     return app
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry.sdk.resources import Resource
@@ -46,7 +47,7 @@ def _span(span: ReadableSpan, payload: Payload | None) -> dict[str, Any]:
         "kind": span.kind.value + 1,
         "startTimeUnixNano": str(span.start_time or 0),
         "endTimeUnixNano": str(span.end_time or 0),
-        "attributes": key_values(span.attributes or {}) + _payload_attributes(payload),
+        "attributes": key_values(_without_queries(span.attributes or {})) + _payload_attributes(payload),
         "status": _status(span),
     }
     if span.events:
@@ -56,6 +57,18 @@ def _span(span: ReadableSpan, payload: Payload | None) -> dict[str, Any]:
     if span.dropped_attributes:
         encoded["droppedAttributesCount"] = span.dropped_attributes
     return encoded
+
+
+# Where HTTP instrumentations, old and new, put a URL's query. Clients send keys in it.
+_QUERIES = ("url.query",)
+_URLS = ("url.full", "http.url", "http.target")
+
+
+def _without_queries(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not any(name in attributes for name in (*_QUERIES, *_URLS)):
+        return attributes
+    kept = {name: value for name, value in attributes.items() if name not in _QUERIES}
+    return kept | {name: str(kept[name]).partition("?")[0] for name in _URLS if name in kept}
 
 
 def _status(span: ReadableSpan) -> dict[str, Any]:

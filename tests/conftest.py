@@ -1,0 +1,57 @@
+"""A store of its own for each test that asks for one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import otel_gym
+from otel_gym.store.reader import RolloutSpans, Store
+from otel_gym.views.model_calls import model_call_records
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("OTEL_", "TRACEPARENT", "BAGGAGE")):
+            monkeypatch.delenv(name)
+
+
+class LiveStore:
+    """The store that this test's spans go to."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def read(self) -> Store:
+        assert otel_gym.flush(10)
+        return Store(self.directory)
+
+    def rollouts(self) -> list[RolloutSpans]:
+        return list(self.read().rollouts())
+
+    def records(self, rollout_id: str) -> list:
+        return [record for rollout in self.read().rollouts(rollout_id) for record in model_call_records(rollout)]
+
+    def spans(self, rollout_id: str) -> list:
+        return [span for rollout in self.read().rollouts(rollout_id) for span in rollout.spans]
+
+    def is_empty(self) -> bool:
+        assert otel_gym.flush(10)
+        return not (self.directory / "spans").exists()
+
+    def text(self) -> str:
+        """Everything on disk."""
+        assert otel_gym.flush(10)
+        return "\n".join(path.read_text() for path in sorted(self.directory.rglob("*")) if path.is_file())
+
+
+@pytest.fixture
+def live_store(tmp_path: Path, clean_environment: None) -> Iterator[LiveStore]:
+    directory = tmp_path / "store"
+    otel_gym.configure(directory=directory, run_id="run-1", capture_unassigned=False)
+    yield LiveStore(directory)
+    otel_gym.flush(10)
