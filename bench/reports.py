@@ -1,0 +1,635 @@
+"""Public fault reports as small inputs: does otel_gym get each of them right?
+
+    python bench/reports.py DIR
+
+DIR holds one folder a report: input files, ``expected.json``. What is driven is chosen by the shape of the input, never
+by the report's id. Every key of ``expected.json`` is checked; an input or a key that nothing here can check makes the
+report ``not driven``, never right. Exit code 1 if one is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
+
+import reference
+from captured import CaptureSession, StoredCall, always
+from otel_gym.records.model_call import extract_token_stats
+from otel_gym.records.retries import Attempt, logical_calls
+from otel_gym.settings import unknown_settings
+from scripted import ScriptedServer, VirtualClock, call, http_scope
+
+Object = dict[str, Any]
+
+PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions", "messages": "/v1/messages"}
+EVENT_STREAM = [["content-type", "text/event-stream"]]
+JSON = [["content-type", "application/json"]]
+TOKEN_FIELDS = ("tokens_in", "tokens_out", "tokens_reasoning", "tokens_total", "cached_tokens", "cache_creation_tokens")
+SPAN_STATUSES = {0: "UNSET", 1: "OK", 2: "ERROR"}
+REMARKS = frozenset({"note"})
+
+
+class NotDrivenError(Exception):
+    """The input, or a key of what is expected, is not one that can be checked here; the text says which."""
+
+
+@dataclass
+class Bench:
+    """Capture into one store; every driven exchange gets an id of its own."""
+
+    session: CaptureSession
+    clock: VirtualClock
+    spans: InMemorySpanExporter
+    calls: int = 0
+
+    def exchange(
+        self,
+        dialect: str,
+        upstream: Object,
+        request: Object | None = None,
+        headers: list[list[str]] | None = None,
+        start_ms: float = 0.0,
+        **options: Any,
+    ) -> str:
+        """Drives one exchange and returns its id."""
+        call_id = self.next_call_id()
+        body = request or {"model": "toy", "stream": upstream["headers"] == EVENT_STREAM}
+        captured = self.session.wrap(ScriptedServer(upstream, self.clock), self.clock, always(call_id), **options)
+        asyncio.run(call(captured, http_request(dialect, body, headers), self.clock, start_ms))
+        return call_id
+
+    def next_call_id(self) -> str:
+        self.calls += 1
+        return f"{self.calls:032x}"
+
+    def stored(self, call_ids: list[str]) -> list[StoredCall]:
+        found = {stored.record.model_call_id: stored for stored in self.session.calls()}
+        return [found[call_id] for call_id in call_ids if call_id in found]
+
+
+def http_request(dialect: str, body: Object, headers: list[list[str]] | None = None) -> Object:
+    return {
+        "method": "POST",
+        "path": f"/ng-rollout/0-0{PATHS[dialect]}",
+        "headers": [*JSON, *(headers or [])],
+        "body_chunks": [{"text": json.dumps(body)}],
+    }
+
+
+def stream(chunks: list[bytes], times_ms: list[float] | None = None) -> Object:
+    times = times_ms or [10.0 + number for number in range(len(chunks))]
+    return {
+        "status": 200,
+        "headers": EVENT_STREAM,
+        "chunks": [{"at_ms": at_ms, "b64": _base64(chunk)} for at_ms, chunk in zip(times, chunks, strict=True)],
+    }
+
+
+def plain(body: Object, status: int = 200, at_ms: float = 10.0) -> Object:
+    return {"status": status, "headers": JSON, "chunks": [{"at_ms": at_ms, "text": json.dumps(body)}]}
+
+
+def _base64(content: bytes) -> str:
+    import base64
+
+    return base64.b64encode(content).decode()
+
+
+# ── what a record of a streamed call must say ──────────────────────────────────────────────────────────────────────
+
+
+def output_text(response: Object | None) -> str:
+    """All text of the answer, whatever the dialect; a refusal is none."""
+    response = response or {}
+    texts = [_choice_text(choice) for choice in reference.objects(response.get("choices"))]
+    for item in reference.objects(response.get("output")):
+        texts += [_part_texts(item.get("content"), "text")] if item.get("type") == "message" else []
+    texts += [block["text"] for block in reference.objects(response.get("content")) if block.get("type") == "text"]
+    return "".join(texts)
+
+
+def _choice_text(choice: Object) -> str:
+    message = choice.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    return content if isinstance(content, str) else _part_texts(content, "text")
+
+
+def _part_texts(parts: Any, name: str) -> str:
+    return "".join(part[name] for part in reference.objects(parts) if isinstance(part.get(name), str))
+
+
+def _refusal(stored: StoredCall) -> str | None:
+    response = stored.record.response or {}
+    messages = [choice.get("message") for choice in reference.objects(response.get("choices"))]
+    contents = [item.get("content") for item in reference.objects(response.get("output"))]
+    return "".join([_part_texts(messages, "refusal"), *(_part_texts(parts, "refusal") for parts in contents)]) or None
+
+
+def _of_blocks(name: str) -> Callable[[StoredCall], Any]:
+    """What the content blocks of a Messages answer carry under ``name``: texts joined, lists put together."""
+
+    def read(stored: StoredCall) -> Any:
+        blocks = reference.objects((stored.record.response or {}).get("content"))
+        found = [block[name] for block in blocks if block.get(name)]
+        return [entry for each in found for entry in each] if isinstance(found[0], list) else "".join(found)
+
+    return read
+
+
+def _first_choice(stored: StoredCall) -> Object:
+    choices = reference.objects((stored.record.response or {}).get("choices"))
+    return choices[0] if choices else {}
+
+
+def _choices(stored: StoredCall) -> list[Object]:
+    return [
+        {"index": choice.get("index"), "text": _choice_text(choice), "finish_reason": choice.get("finish_reason")}
+        for choice in reference.objects((stored.record.response or {}).get("choices"))
+    ]
+
+
+def _log_probs(stored: StoredCall) -> list[Any]:
+    logprobs = _first_choice(stored).get("logprobs") or {}
+    return [token.get("logprob") for token in reference.objects(logprobs.get("content"))]
+
+
+def _prompt_token_ids(stored: StoredCall) -> Any:
+    response = stored.record.response or {}
+    return reference.first(response.get("prompt_token_ids"), _first_choice(stored).get("prompt_token_ids"))
+
+
+READERS: dict[str, Callable[[StoredCall], Any]] = {
+    "text": lambda stored: output_text(stored.record.response),
+    "reasoning": lambda stored: stored.record.reasoning_content,
+    "stream_truncated": lambda stored: stored.record.error_category == "stream_truncated",
+    "error_type": lambda stored: stored.span.attributes.get("error.type"),
+    "span_status": lambda stored: SPAN_STATUSES.get(stored.span.status),
+    "finish_reasons": lambda stored: list(stored.span.attributes.get("gen_ai.response.finish_reasons") or []),
+    "choices": _choices,
+    "prompt_token_ids": _prompt_token_ids,
+    "generation_token_ids": lambda stored: _first_choice(stored).get("token_ids"),
+    "generation_log_probs": _log_probs,
+    "refusal": _refusal,
+    "signature": _of_blocks("signature"),
+    "citations": _of_blocks("citations"),
+}
+
+
+def record_problems(stored: StoredCall, expected: Object) -> Iterator[str]:
+    """Every key of ``expected`` against the record, its span and all that is written of them."""
+    fields = json.loads(stored.record.to_json())
+    for name, value in expected.items():
+        if name in REMARKS:
+            continue
+        if name.startswith("must_not_contain"):
+            yield from _found_in(json.dumps([fields, stored.span.attributes], ensure_ascii=False, default=str), value)
+        elif name == "usage":
+            wanted = value or dict.fromkeys(TOKEN_FIELDS)
+            yield from _unequal({key: fields[key] for key in wanted}, wanted)
+        elif name in READERS:
+            yield from _unequal({name: READERS[name](stored)}, {name: value})
+        elif name in fields:
+            yield from _unequal({name: fields[name]}, {name: value})
+        elif name in (fields["response"] or {}):
+            yield from _unequal({name: fields["response"][name]}, {name: value})
+        else:
+            raise NotDrivenError(f"no check for the key {name!r}")
+
+
+def _unequal(ours: Object, expected: Object) -> Iterator[str]:
+    for name, value in expected.items():
+        if ours.get(name) != value or isinstance(ours.get(name), bool) != isinstance(value, bool):
+            yield f"{name}: {ours.get(name)!r}, should be {value!r}"
+
+
+def _found_in(text: str, forbidden: Any) -> Iterator[str]:
+    for part in [forbidden] if isinstance(forbidden, str) else forbidden:
+        if part in text:
+            yield f"{part!r} is in the output"
+
+
+# ── drivers: one a shape of input ──────────────────────────────────────────────────────────────────────────────────
+
+
+def drive_streams(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
+    """``*.sse`` whole, one byte at a time, and in the transport chunks of ``chunks.json`` or ``*_split.json``."""
+    files = sorted(folder.glob("*.sse"))
+    splits = [*folder.glob("chunks.json"), *sorted(folder.glob("*_split.json"))]
+    forms = [(file.stem, form, chunks) for file in files for form, chunks in _transports(file.read_bytes()).items()]
+    for split in splits:
+        stem = _stem_of_split(split, files)
+        chunks = [bytes.fromhex(chunk) for chunk in json.loads(split.read_bytes())]
+        forms.append((stem, split.name, chunks))
+        whole = next((file.read_bytes() for file in files if file.stem == stem), None)
+        if whole is not None and whole != b"".join(chunks):
+            yield f"{split.name} is another stream than {stem}.sse"
+    for stem, form, chunks in forms:
+        wanted = expected_of(stem, expected, [name for name, _, _ in forms])
+        dialect = wanted.get("dialect") or _dialect_of(expected, b"".join(chunks))
+        call_id = bench.exchange(dialect, stream(chunks))
+        found = bench.stored([call_id])
+        if not found:
+            yield f"{stem}, {form}: no record"
+        for stored in found:
+            yield from (f"{stem}, {form}: {problem}" for problem in record_problems(stored, wanted))
+
+
+def _transports(body: bytes) -> dict[str, list[bytes]]:
+    return {"whole": [body], "byte by byte": [body[at : at + 1] for at in range(len(body))]}
+
+
+def _stem_of_split(split: Path, files: list[Path]) -> str:
+    if split.stem.endswith("_split"):
+        return split.stem.removesuffix("_split")
+    return files[0].stem if len(files) == 1 else split.stem
+
+
+def expected_of(stem: str, expected: Object, stems: list[str]) -> Object:
+    """expected.json is one object for every file, or one a file stem (``all``: each of them)."""
+    if "all" in expected:
+        common = expected["all"]
+        return {**common, **expected.get(stem, {})}
+    if not any(isinstance(expected.get(name), dict) for name in stems):
+        return expected
+    if stem not in expected:
+        raise NotDrivenError(f"nothing is expected of {stem}")
+    wanted: Object = expected[stem]
+    return wanted
+
+
+def _dialect_of(expected: Object, body: bytes) -> str:
+    stated = [part.get("dialect") for part in expected.values() if isinstance(part, dict) and part.get("dialect")]
+    kinds = [event.kind for event in reference.events(body)]
+    if any(kind.startswith("response.") for kind in kinds):
+        return "responses"
+    if any(kind.startswith(("message_", "content_block_")) for kind in kinds):
+        return "messages"
+    if any("choices" in event.payload for event in reference.events(body)):
+        return "chat"
+    if not stated:
+        raise NotDrivenError("the dialect of the stream is not stated")
+    return str(stated[0])
+
+
+def drive_timed_stream(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
+    """``*.sse`` with ``timing.json``: each event, comments too, is sent at its time; what has none, at the last one."""
+    times = [float(entry["ms"]) for entry in json.loads((folder / "timing.json").read_bytes())]
+    for file in sorted(folder.glob("*.sse")):
+        body = file.read_bytes()
+        blocks = [block for block in re.split(rb"(?<=\n\n)|(?<=\r\n\r\n)", body) if block.strip()]
+        wanted = expected_of(file.stem, expected, [file.stem])
+        at_ms = [*times, *[times[-1]] * len(blocks)][: len(blocks)]
+        call_id = bench.exchange(wanted.get("dialect") or _dialect_of(expected, body), stream(blocks, at_ms))
+        for stored in bench.stored([call_id]):
+            yield from record_problems(stored, wanted)
+
+
+def drive_timeline(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
+    """``timeline.json``: when the ASGI messages of a plain answer go, and when the application returns."""
+    steps = json.loads((folder / "timeline.json").read_bytes())
+    bodies = [step["ms"] for step in steps if step["ev"].startswith("response.body")]
+    returned = [step["ms"] for step in steps if step["ev"].startswith("app returned")]
+    known = ("request", "response.start", "response.body", "app returned")
+    if not bodies or not all(step["ev"].startswith(known) for step in steps):
+        raise NotDrivenError("a step of the timeline is not known")
+    parts = [{"at_ms": at_ms, "text": text} for at_ms, text in zip(bodies, _pieces(len(bodies)), strict=True)]
+    upstream: Object = {"status": 200, "headers": JSON, "chunks": parts}
+    if returned:
+        upstream["tail_ms"] = returned[-1]
+    call_id = bench.exchange("chat", upstream)
+    for stored in bench.stored([call_id]):
+        yield from record_problems(stored, expected)
+
+
+def _pieces(number: int) -> list[str]:
+    return ["{", *[" "] * (number - 2), "}"] if number > 1 else ["{}"]
+
+
+def drive_asgi_messages(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
+    """``asgi_messages.json``: what the application sends and receives, in this order; spans and logs are counted."""
+    steps = json.loads((folder / "asgi_messages.json").read_bytes())
+    received = [_asgi_message(step) for step in steps if _is_received(step)]
+    scope = http_scope(http_request(expected.get("dialect") or "chat", {"model": "toy", "stream": True}))
+    scope["type"] = steps[0]["type"].split(".")[0]
+    if scope["type"] not in ("http", "websocket", "lifespan"):
+        raise NotDrivenError(f"messages of the kind {steps[0]['type']}")
+
+    async def application(_scope: Any, receive: Any, send: Any) -> None:
+        for step in steps:
+            if _is_received(step):
+                await receive()
+            else:
+                await send(_asgi_message(step))
+
+    async def receive() -> MutableMapping[str, Any]:
+        return received.pop(0) if received else {"type": f"{scope['type']}.disconnect"}
+
+    async def send(_message: MutableMapping[str, Any]) -> None:
+        return None
+
+    bench.spans.clear()
+    call_id = bench.next_call_id()
+    captured = bench.session.wrap(application, bench.clock, always(call_id))
+    with _records_of("") as logged:
+        asyncio.run(_serve(captured, scope, receive, send))
+    stored = bench.stored([call_id])
+    counts = {**_span_counts(bench), "records": len(stored)}
+    counts |= {name: _log_count(name, logged) for name in expected if name.startswith("log_records")}
+    yield from _unequal_counts(counts, {name: value for name, value in expected.items() if name in counts})
+    rest = {name: value for name, value in expected.items() if name not in counts}
+    if rest.keys() - REMARKS and not stored:
+        raise NotDrivenError("there is no record to hold the rest against")
+    for found in stored:
+        yield from record_problems(found, rest)
+
+
+async def _serve(application: Any, scope: Object, receive: Any, send: Any) -> None:
+    await application(scope, receive, send)
+
+
+def _span_counts(bench: Bench) -> Object:
+    spans = bench.spans.get_finished_spans()
+    return {
+        "server_spans": sum(span.kind is SpanKind.SERVER for span in spans),
+        "internal_http_send_spans": sum(span.name.endswith("http send") for span in spans),
+        "internal_http_receive_spans": sum(span.name.endswith("http receive") for span in spans),
+    }
+
+
+def _log_count(name: str, logged: list[logging.LogRecord]) -> int:
+    """``log_records`` of any logger at WARNING and above, or ``log_records_on_NAME``."""
+    logger = name.removeprefix("log_records").removeprefix("_on_")
+    found = [record for record in logged if record.levelno >= logging.WARNING]
+    return sum(record.name == logger or record.name.startswith(f"{logger}.") or not logger for record in found)
+
+
+def _is_received(step: Object) -> bool:
+    stated = step.get("dir")
+    if stated is not None:
+        return str(stated).startswith(("recv", "receive", "in"))
+    return step["type"] in ("http.request", "http.disconnect", "websocket.connect", "websocket.receive")
+
+
+def _asgi_message(step: Object) -> MutableMapping[str, Any]:
+    message = {name: value for name, value in step.items() if name != "dir"}
+    if "headers" in message:
+        message["headers"] = [(name.encode(), value.encode()) for name, value in message["headers"]]
+    if isinstance(message.get("body"), str):
+        message["body"] = message["body"].encode()
+    return message
+
+
+def _unequal_counts(counts: Object, expected: Object) -> Iterator[str]:
+    for name in expected:
+        if name not in counts and name not in REMARKS:
+            raise NotDrivenError(f"no check for the key {name!r}")
+    yield from _unequal(counts, {name: value for name, value in expected.items() if name not in REMARKS})
+
+
+def drive_usages(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
+    """``usages.json``: usage objects in, lists of counts out."""
+    stats = [extract_token_stats(usage) for usage in json.loads((folder / "usages.json").read_bytes())]
+    columns = {name: [each[name] for each in stats] for name in TOKEN_FIELDS}
+    yield from _unequal_counts(columns, expected)
+
+
+def drive_retries(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
+    """``exchanges.json``: attempts, each captured at its own time; grouped from what the store tells."""
+    call_ids = [_attempt(exchange, bench) for exchange in json.loads((folder / "exchanges.json").read_bytes())]
+    stored = bench.stored(call_ids)
+    groups = logical_calls(Attempt(each.record, each.request_headers()) for each in stored)
+    counts = {
+        "records": len(stored),
+        "logical_generations": len(groups),
+        "attempts": sum(len(group.attempts) for group in groups),
+        "retries": sum(group.retries for group in groups),
+        "tokens_in": _total(group.record.tokens_in for group in groups),
+        "tokens_out": _total(group.record.tokens_out for group in groups),
+    }
+    yield from _unequal_counts(counts, expected)
+
+
+def _total(counts: Iterator[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+HEADER_FIELDS = ("x_request_id", "x_stainless_retry_count", "traceparent", "x_session_id")
+
+
+def _attempt(exchange: Object, bench: Bench) -> str:
+    if "request" not in exchange or "status_code" not in exchange:
+        raise NotDrivenError("exchanges of another shape")
+    sent = {name.replace("_", "-"): exchange.get(name) for name in HEADER_FIELDS}
+    headers = [[name, str(value)] for name, value in sent.items() if value is not None]
+    start_ms = (exchange.get("started_at") or 0.0) * 1000
+    end_ms = (exchange.get("completed_at") or 0.0) * 1000
+    upstream = plain(exchange.get("response") or {}, exchange["status_code"], max(start_ms, end_ms))
+    return bench.exchange(exchange["dialect"], upstream, exchange["request"], headers, start_ms)
+
+
+def drive_arguments(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
+    """``calls.json``: tool-call arguments as servers send them, in one Chat answer."""
+    calls = json.loads((folder / "calls.json").read_bytes())
+    tool_calls = [
+        {"id": f"call_{number}", "type": "function", "function": {"name": "tool", "arguments": entry["arguments"]}}
+        for number, entry in enumerate(calls)
+    ]
+    message = {"role": "assistant", "content": None, "tool_calls": tool_calls}
+    body = {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    stored = bench.stored([bench.exchange("chat", plain(body))])
+    ours = [tool_call.arguments for each in stored for tool_call in each.record.tool_calls]
+    yield from _unequal_counts({"arguments": ours}, expected)
+
+
+def drive_environment(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
+    """``env.txt``: NAME=value lines; which names of ours are misspelt, and what was meant."""
+    lines = (folder / "env.txt").read_text("utf-8").split("\n")
+    environ = dict(line.split("=", 1) for line in lines if "=" in line)
+    unknown = unknown_settings(environ)
+    yield from _unequal_counts({"warnings": list(unknown), "nearest": unknown}, expected)
+
+
+def drive_abandoned_stream(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
+    """A ``*.py`` that leaves a generator with a span open: its parts go through capture, left after the first."""
+    parts = _streamed_parts(next(folder.glob("*.py")))
+    call_id = bench.next_call_id()
+    captured = bench.session.wrap(_streaming_application(parts), bench.clock, always(call_id))
+    with _records_of("opentelemetry.context") as logged:
+        asyncio.run(_read_first_part(captured))
+    stored = bench.stored([call_id])
+    ended = sum(each.span.end_ns is not None for each in stored)
+    yield from _unequal_counts({"log_records_on_opentelemetry.context": len(logged), "ended_spans": ended}, expected)
+
+
+def _streamed_parts(program: Path) -> list[str]:
+    """The texts that the program's async generator yields."""
+    for function in ast.walk(ast.parse(program.read_text("utf-8"))):
+        if not isinstance(function, ast.AsyncFunctionDef):
+            continue
+        if not any(isinstance(node, ast.Yield) for node in ast.walk(function)):
+            continue
+        loops = [node.iter for node in ast.walk(function) if isinstance(node, ast.For)]
+        for texts in loops:
+            with contextlib.suppress(ValueError):
+                return [str(text) for text in ast.literal_eval(texts)]
+    raise NotDrivenError("the program has no async generator over texts")
+
+
+def _streaming_application(parts: list[str]) -> Any:
+    async def application(_scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        headers = [(name.encode(), value.encode()) for name, value in EVENT_STREAM]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for part in parts:
+            await send({"type": "http.response.body", "body": f"data: {part}\n\n".encode(), "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return application
+
+
+async def _read_first_part(application: Any) -> None:
+    """A reader in a task of its own that breaks out of the stream; the generator is closed in yet another context."""
+    scope = http_scope(http_request("chat", {"model": "toy", "stream": True}))
+
+    async def parts() -> AsyncIterator[bytes]:
+        queue: asyncio.Queue[bytes] = asyncio.Queue(1)
+
+        async def receive() -> Object:
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            await queue.put(message.get("body", b""))
+
+        serving = asyncio.create_task(application(scope, receive, send))
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+    async def reader() -> None:
+        async for part in parts():
+            if part:
+                break
+
+    await asyncio.create_task(reader())
+    await asyncio.sleep(0.05)
+
+
+class _Collecting(logging.Handler):
+    def __init__(self, records: list[logging.LogRecord]) -> None:
+        super().__init__()
+        self._records = records
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._records.append(record)
+
+
+@contextlib.contextmanager
+def _records_of(logger_name: str) -> Iterator[list[logging.LogRecord]]:
+    records: list[logging.LogRecord] = []
+    handler = _Collecting(records)
+    logger = logging.getLogger(logger_name)
+    logger.addHandler(handler)
+    try:
+        yield records
+    finally:
+        logger.removeHandler(handler)
+
+
+Driver = Callable[[Path, Object, Bench], Iterator[str]]
+
+
+def _has(*patterns: str) -> Callable[[Path], bool]:
+    return lambda folder: all(any(folder.glob(pattern)) for pattern in patterns)
+
+
+def _list_of_arguments(folder: Path) -> bool:
+    file = folder / "calls.json"
+    if not file.exists():
+        return False
+    calls = json.loads(file.read_bytes())
+    return isinstance(calls, list) and all(isinstance(entry, dict) and entry.keys() == {"arguments"} for entry in calls)
+
+
+def _leaves_a_span_open(folder: Path) -> bool:
+    return any("start_as_current_span" in program.read_text("utf-8") for program in folder.glob("*.py"))
+
+
+# The first shape that fits decides.
+DRIVERS: tuple[tuple[Callable[[Path], bool], Driver], ...] = (
+    (_has("*.sse", "timing.json"), drive_timed_stream),
+    (_has("*.sse"), drive_streams),
+    (_has("timeline.json"), drive_timeline),
+    (_has("asgi_messages.json"), drive_asgi_messages),
+    (_has("usages.json"), drive_usages),
+    (_has("exchanges.json"), drive_retries),
+    (_list_of_arguments, drive_arguments),
+    (_has("env.txt"), drive_environment),
+    (_leaves_a_span_open, drive_abandoned_stream),
+)
+
+
+def drive(folder: Path, bench: Bench) -> list[str]:
+    """Problems of one report; none: it is right. NotDrivenError if no driver knows its shape."""
+    expected = json.loads((folder / "expected.json").read_bytes())
+    driver = next((driver for fits, driver in DRIVERS if fits(folder)), None)
+    if driver is None:
+        inputs = sorted(file.name for file in folder.iterdir() if not file.name.startswith("expected."))
+        raise NotDrivenError(f"no driver for {', '.join(inputs)}")
+    try:
+        return list(driver(folder, expected, bench))
+    except (LookupError, TypeError, AttributeError, ValueError) as problem:
+        raise NotDrivenError(f"{driver.__name__} cannot read it: {type(problem).__name__}: {problem}") from problem
+
+
+def run(directory: Path, store: Path) -> int:
+    session = CaptureSession(store, run_id="reports")
+    spans = InMemorySpanExporter()
+    session.pipeline.provider.add_span_processor(SimpleSpanProcessor(spans))
+    bench = Bench(session, VirtualClock(), spans)
+    counts = {"right": 0, "wrong": 0, "not driven": 0}
+    folders = sorted(folder for folder in directory.iterdir() if (folder / "expected.json").is_file())
+    for folder in folders:
+        try:
+            problems = drive(folder, bench)
+        except NotDrivenError as reason:
+            counts["not driven"] += 1
+            print(f"{folder.name}: not driven: {reason}")
+            continue
+        counts["wrong" if problems else "right"] += 1
+        print(f"{folder.name}: {'wrong' if problems else 'right'}")
+        for problem in problems:
+            print(f"    {problem}")
+    print(f"{len(folders)} reports, " + ", ".join(f"{number} {word}" for word, number in counts.items()))
+    return 1 if counts["wrong"] else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="a folder shaped like corpus/reports")
+    directory = parser.parse_args().directory
+    with tempfile.TemporaryDirectory(prefix="otel_gym_reports_") as store:
+        return run(directory, Path(store))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

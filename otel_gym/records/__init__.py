@@ -1,0 +1,26 @@
+"""The models that people read; they know no OpenTelemetry and no files."""
+
+from otel_gym.records.model_call import (
+    ModelCallRecord,
+    ModelRef,
+    ToolCall,
+    aggregate_model_call_records,
+    build_model_call_record,
+    extract_token_stats,
+)
+from otel_gym.records.retries import Attempt, LogicalCall, logical_calls
+from otel_gym.records.tool_requests import ToolRequestEvidence, tool_request_evidence
+
+__all__ = [
+    "Attempt",
+    "LogicalCall",
+    "ModelCallRecord",
+    "ModelRef",
+    "ToolCall",
+    "ToolRequestEvidence",
+    "aggregate_model_call_records",
+    "build_model_call_record",
+    "extract_token_stats",
+    "logical_calls",
+    "tool_request_evidence",
+]

@@ -1,0 +1,119 @@
+"""Token counts from the ``usage`` object of any of the three dialects.
+
+Prompt size counts cached tokens exactly once:
+
+- ``prompt_tokens`` includes the cache. It wins whenever it is there and nothing is added to it, also
+  beside Anthropic-style ``cache_*`` fields (gateways send both).
+- ``input_tokens`` beside a top-level ``cache_read_input_tokens`` or ``cache_creation_input_tokens``
+  excludes both, so they are added.
+- ``input_tokens`` alone includes the cache.
+- ``*_tokens_details`` name subsets and are never added.
+
+A count is a true, non-negative int; a bool, a float, a text or a negative number is "unknown", not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PROMPT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+OUTPUT_DETAILS = ("output_tokens_details", "completion_tokens_details")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStats:
+    """Tokens of one model call; None where the server did not say.
+
+    ``tokens_in`` is the whole prompt; ``cached_tokens`` (read from the cache) and
+    ``cache_creation_tokens`` (written to it) are parts of it. ``tokens_reasoning`` is part of ``tokens_out``.
+    """
+
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    tokens_reasoning: int | None = None
+    tokens_total: int | None = None
+    cached_tokens: int | None = None
+    cache_creation_tokens: int | None = None
+
+    @property
+    def cache_hit(self) -> bool | None:
+        return None if self.cached_tokens is None else self.cached_tokens > 0
+
+
+UNKNOWN = TokenStats()
+
+
+def token_count(value: Any) -> int | None:
+    """The value if it is a true non-negative int (bool is not), else None."""
+    return value if type(value) is int and value >= 0 else None
+
+
+def token_stats(usage: Any) -> TokenStats:
+    """Token counts of a usage object; all None if it is no object."""
+    if not isinstance(usage, Mapping):
+        return UNKNOWN
+    tokens_in = _prompt_size(usage)
+    tokens_out = _first_count(usage, ("output_tokens", "completion_tokens"))
+    return TokenStats(
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+        tokens_reasoning=_reasoning_tokens(usage),
+        tokens_total=_total(usage, tokens_in, tokens_out),
+        cached_tokens=_cached_tokens(usage),
+        cache_creation_tokens=token_count(usage.get("cache_creation_input_tokens")),
+    )
+
+
+def _prompt_size(usage: Mapping[str, Any]) -> int | None:
+    whole_prompt = token_count(usage.get("prompt_tokens"))
+    if whole_prompt is not None:
+        return whole_prompt
+    uncached = token_count(usage.get("input_tokens"))
+    cache_read = token_count(usage.get("cache_read_input_tokens")) or 0
+    cache_written = token_count(usage.get("cache_creation_input_tokens")) or 0
+    # A cache field that says 0 does not tell how long the prompt was.
+    if uncached is None and cache_read + cache_written == 0:
+        return None
+    return (uncached or 0) + cache_read + cache_written
+
+
+def _total(usage: Mapping[str, Any], tokens_in: int | None, tokens_out: int | None) -> int | None:
+    stated = token_count(usage.get("total_tokens"))
+    if stated is not None:
+        return stated
+    if tokens_in is None or tokens_out is None:
+        return None
+    return tokens_in + tokens_out
+
+
+def _reasoning_tokens(usage: Mapping[str, Any]) -> int | None:
+    detailed = _detail(usage, OUTPUT_DETAILS, ("reasoning_tokens",))
+    return detailed if detailed is not None else token_count(usage.get("reasoning_output_tokens"))
+
+
+def _cached_tokens(usage: Mapping[str, Any]) -> int | None:
+    detailed = _detail(usage, PROMPT_DETAILS, ("cached_tokens", "cached_input_tokens"))
+    if detailed is not None:
+        return detailed
+    return _first_count(usage, ("cache_read_input_tokens", "cached_input_tokens"))
+
+
+def _detail(usage: Mapping[str, Any], groups: Iterable[str], names: Iterable[str]) -> int | None:
+    for group in groups:
+        details = usage.get(group)
+        if not isinstance(details, Mapping):
+            continue
+        count = _first_count(details, names)
+        if count is not None:
+            return count
+    return None
+
+
+def _first_count(fields: Mapping[str, Any], names: Iterable[str]) -> int | None:
+    for name in names:
+        count = token_count(fields.get(name))
+        if count is not None:
+            return count
+    return None
