@@ -56,7 +56,9 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.response.content_encoding", "string", "compression on the wire", "gzip"),
     Attribute("gym.response.content_type", "string", "media type with parameters, as sent", "text/event-stream"),
     Attribute("gym.response.header.<name>", "string[]", "allow-listed response header", '["req_1"]'),
-    Attribute("gym.response.time_to_first_content_ns", "int", "ns to the first text, reasoning, tool call", "120000000"),
+    Attribute(
+        "gym.response.time_to_first_content_ns", "int", "ns to the first text, reasoning, tool call", "120000000"
+    ),
     Attribute("gym.response.time_to_first_chunk_ns", "int", "ns to the first byte of the body", "20000000"),
     Attribute("gym.response.last_byte_ns", "int", "ns to the final body message, if one was sent", "340000000"),
     Attribute("gym.response.returned_ns", "int", "ns until the server below returned", "350000000"),

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
 
 from opentelemetry import baggage
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
@@ -90,9 +91,16 @@ def split_url_prefix(path: str) -> tuple[str | None, str]:
     return (match["id"], match["rest"]) if match else (None, path)
 
 
-def strip_raw_url_prefix(raw_path: bytes) -> bytes:
+def strip_raw_url_prefix(raw_path: bytes, path: bytes) -> bytes:
+    """The undecoded path that belongs to ``path``, the decoded one after its prefix was taken off.
+
+    Where an encoded slash cut the id, the two were cut at different places: then ``path`` itself.
+    """
+    if b"%" not in raw_path:
+        return path
     match = _PREFIXED_RAW_PATH.fullmatch(raw_path)
-    return match["rest"] if match else raw_path
+    rest = match["rest"] if match else raw_path
+    return rest if unquote_to_bytes(rest) == path else path
 
 
 def url_path_for_rollout(rollout_id: str, path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from hashlib import sha256
 from typing import Any
@@ -16,7 +17,7 @@ from otel_gym.capture.exceptions import raised_of
 from otel_gym.content import KEPT_HEAD_BYTES, KeptBody
 from otel_gym.identity import Identity
 from otel_gym.tracing.membership import identity_attributes
-from otel_gym.tracing.model_call import OPERATION, finish_model_call, provider_of, start_attributes
+from otel_gym.tracing.model_call import OPERATION, finish_model_call, start_attributes
 from otel_gym.tracing.payloads import Payload
 from otel_gym.tracing.pipeline import Pipeline
 from otel_gym.tracing.recorder import log_once
@@ -36,7 +37,10 @@ _EXECUTION = "nemo_gym_model_execution"
 
 
 class _Body:
-    """A body as it passes. ``cut`` keeps its head, length and hash where there is no room for more."""
+    """A body as it passes: (monotonic ns, bytes) of each message that was not empty.
+
+    After ``cut`` only the head is kept; length and hash go on over the rest.
+    """
 
     __slots__ = ("_digest", "chunks", "size")
 
@@ -45,19 +49,14 @@ class _Body:
         self.size = 0
         self._digest: Any = None
 
-    def add(self, offset_ns: int, content: bytes) -> None:
-        self.size += len(content)
-        if self._digest is None:
-            self.chunks.append((offset_ns, content))
-        else:
-            self._digest.update(content)
-
     def cut(self) -> None:
-        if self._digest is not None:
-            return
         whole = b"".join(content for _, content in self.chunks)
         self._digest = sha256(whole)
-        self.chunks = [(self.chunks[0][0], whole[:KEPT_HEAD_BYTES])] if whole else []
+        self.chunks[:] = [(self.chunks[0][0], whole[:KEPT_HEAD_BYTES])] if whole else []
+
+    def skip(self, chunk: tuple[int, bytes]) -> None:
+        """Takes the place of ``chunks.append`` after the cut."""
+        self._digest.update(chunk[1])
 
     def head(self, coding: str | None) -> KeptBody | None:
         if not self.chunks:
@@ -97,28 +96,20 @@ class CapturedCall:
         self._request, self._response = _Body(), _Body()
         self._disconnected = False
         self._held = 0
+        self._room = _HOLD_STEP_BYTES
         self._is_cut = False
         self._on_last_byte = on_last_byte
         host, port = server_address
-        attributes = start_attributes(self._exchange, provider_of(dialect, host), host, port)
-        attributes |= identity_attributes(identity)
+        attributes = start_attributes(dialect, host, port) | identity_attributes(identity)
         self._span = pipeline.tracer.start_span(
             OPERATION, kind=span_kind, attributes=attributes, start_time=self._exchange.started_unix_nano
         )
 
     async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
-        async def tee_receive() -> Message:
-            message = await receive()
-            self._note_request(message)
-            return message
-
-        async def tee_send(message: Message) -> None:
-            self._note_response(message)
-            await send(message)
-
+        """Serves the request through ``app``; its exceptions go on to the server."""
         token = otel_context.attach(trace.set_span_in_context(self._span))
         try:
-            await app(scope, tee_receive, tee_send)
+            await app(scope, self._tee_receive(receive), self._tee_send(send))
         except BaseException as error:
             self._exchange.raised = raised_of(error)
             raise
@@ -127,45 +118,62 @@ class CapturedCall:
             otel_context.detach(token)
             self._hand_over()
 
-    def _note_response(self, message: Message) -> None:
-        kind = message["type"]
-        if kind == "http.response.body":
-            offset = self._clock.monotonic_ns() - self._start_ns
-            body = message.get("body")
-            if body:
-                self._response.add(offset, body)
-                self._book()
-            if not message.get("more_body"):
-                self._exchange.last_byte_ns = offset
-                self._on_last_byte()
-        elif kind == "http.response.start":
-            self._exchange.status_code = message["status"]
-            self._response_headers = message.get("headers") or ()
+    def _tee_receive(self, receive: Receive) -> Receive:
+        request = self._request
 
-    def _note_request(self, message: Message) -> None:
-        kind = message["type"]
-        if kind == "http.request":
-            body = message.get("body")
-            if body:
-                self._request.add(0, body)
-                self._book()
-        elif kind == "http.disconnect":
-            self._disconnected = self._exchange.last_byte_ns is None
+        async def tee() -> Message:
+            message = await receive()
+            if message["type"] == "http.request":
+                body = message.get("body")
+                if body:
+                    request.size += len(body)
+                    (request.skip if self._is_cut else request.chunks.append)((0, body))
+                    self._book()
+            elif message["type"] == "http.disconnect":
+                self._disconnected = self._exchange.last_byte_ns is None
+            return message
+
+        return tee
+
+    def _tee_send(self, send: Send) -> Send:
+        # Runs once for each chunk of a stream: names are bound outside, bytes are only noted.
+        response, clock_ns = self._response, self._clock.monotonic_ns
+        keep = response.chunks.append
+
+        async def tee(message: Message) -> None:
+            nonlocal keep
+            if message["type"] == "http.response.body":
+                body = message.get("body")
+                if body:
+                    keep((clock_ns(), body))
+                    response.size += len(body)
+                    if response.size > self._room:
+                        self._book()
+                        keep = response.skip if self._is_cut else keep
+                if not message.get("more_body"):
+                    self._exchange.last_byte_ns = clock_ns() - self._start_ns
+                    self._on_last_byte()
+            elif message["type"] == "http.response.start":
+                self._exchange.status_code = message["status"]
+                self._response_headers = message.get("headers") or ()
+            await send(message)
+
+        return tee
 
     def _book(self) -> None:
         """Books a long exchange with the recorder as it grows; without room its bodies are cut."""
         size = self._request.size + self._response.size
-        if size <= self._held + _HOLD_STEP_BYTES:
+        if self._is_cut or size <= self._held + _HOLD_STEP_BYTES:
             return
-        if not self._is_cut and self._recorder.hold(size - self._held):
+        if self._recorder.hold(size - self._held):
             self._held = size
+            self._room = self._response.size + _HOLD_STEP_BYTES
         else:
             self._cut()
 
     def _cut(self) -> None:
-        if self._is_cut:
-            return
         self._is_cut = True
+        self._room = sys.maxsize
         self._request.cut()
         self._response.cut()
         self._recorder.count("cut_bodies")
@@ -194,7 +202,7 @@ class CapturedCall:
         exchange.request_body = b"".join(content for _, content in self._request.chunks)
         exchange.request_headers = kept_headers(self._request_headers)
         exchange.request_content_encoding = _header(self._request_headers, b"content-encoding")
-        exchange.chunks = self._response.chunks
+        exchange.chunks = [(moment - self._start_ns, content) for moment, content in self._response.chunks]
         exchange.response_headers = kept_headers(self._response_headers)
         exchange.response_content_type = _header(self._response_headers, b"content-type")
         exchange.response_content_encoding = _header(self._response_headers, b"content-encoding")

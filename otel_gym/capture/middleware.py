@@ -9,7 +9,6 @@ happens after the last byte, on the recorder's thread.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from otel_gym.identity import (
     split_url_prefix,
     strip_raw_url_prefix,
 )
+from otel_gym.tracing.ids import random_bytes
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.pipeline import Pipeline, active_pipeline
 from otel_gym.tracing.recorder import log_once
@@ -112,7 +112,7 @@ class ModelCallCapture:
         prefix_id, path = split_url_prefix(scope["path"])
         if prefix_id is not None:
             raw_path = scope.get("raw_path")
-            scope = {**scope, "path": path, "raw_path": raw_path and strip_raw_url_prefix(raw_path)}
+            scope = {**scope, "path": path, "raw_path": raw_path and strip_raw_url_prefix(raw_path, path.encode())}
         pipeline = active_pipeline()
         if pipeline is None or scope["type"] == "websocket":
             return await self.app(scope, receive, send)
@@ -221,13 +221,11 @@ def _outer_span() -> Span | None:
 
 def _identity(pipeline: Pipeline, prefix_id: str | None, scope: Scope, outer_span: Span | None) -> Identity:
     """URL prefix, else baggage, else the rollout that surrounds an in-process call."""
-    baggage = _identity_of_baggage(scope)
-    surrounding = current_identity() if outer_span else None
-    sources = [source for source in (baggage, surrounding) if source is not None]
-    run_id = next((source.run_id for source in sources if source.run_id), None)
+    said = _identity_of_baggage(scope) or (current_identity() if outer_span else None)
+    rollout_id, run_id = (said.rollout_id, said.run_id) if said else (None, None)
     if prefix_id is not None:
-        return pipeline.identity(prefix_id if is_valid_id(prefix_id) else None, run_id)
-    return pipeline.identity(next((source.rollout_id for source in sources if source.rollout_id), None), run_id)
+        rollout_id = prefix_id if is_valid_id(prefix_id) else None
+    return pipeline.identity(rollout_id, run_id)
 
 
 def _identity_of_baggage(scope: Scope) -> Identity | None:
@@ -251,7 +249,7 @@ def _stamp(span: Span | None, request: _Request) -> None:
 
 
 def _random_call_id(scope: Scope) -> str:
-    return os.urandom(16).hex()
+    return random_bytes(16).hex()
 
 
 def _flushing_before_shutdown(send: Send) -> Send:

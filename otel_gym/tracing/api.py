@@ -32,6 +32,7 @@ from otel_gym.identity import (
     split_url_prefix,
     url_path_for_rollout,
 )
+from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.pipeline import active_pipeline
 from otel_gym.tracing.recorder import log_once
 
@@ -119,9 +120,7 @@ def rollout(
 
 
 def _rollout_attributes(identity: Identity) -> dict[str, Any]:
-    attributes: dict[str, Any] = {names.ROLLOUT_ID: identity.rollout_id}
-    if identity.run_id:
-        attributes[names.RUN_ID] = identity.run_id
+    attributes: dict[str, Any] = dict(identity_attributes(identity))
     indices = indices_from_rollout_id(identity.rollout_id or "")
     if indices is None:
         return attributes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from opentelemetry.trace import Span, StatusCode
@@ -44,6 +45,7 @@ _PROVIDERS_BY_HOST = (
 )
 
 
+@lru_cache(maxsize=256)
 def provider_of(dialect: str, host: str | None = None) -> str:
     """``gen_ai.provider.name``: by host where the host is a vendor's, else by the API that is spoken."""
     host = (host or "").lower()
@@ -53,13 +55,11 @@ def provider_of(dialect: str, host: str | None = None) -> str:
     return "anthropic" if dialect == "messages" else "openai"
 
 
-def start_attributes(exchange: Exchange, provider: str, host: str | None, port: int | None) -> dict[str, Any]:
-    """What is known before the first byte; samplers see it."""
+def start_attributes(dialect: str, host: str | None, port: int | None) -> dict[str, Any]:
+    """What samplers may see; all else is set at the end, off the request's path."""
     attributes: dict[str, Any] = {
         "gen_ai.operation.name": OPERATION,
-        "gen_ai.provider.name": provider,
-        names.MODEL_CALL_ID: exchange.model_call_id,
-        names.DIALECT: exchange.dialect,
+        "gen_ai.provider.name": provider_of(dialect, host),
     }
     if host:
         attributes["server.address"] = host
@@ -146,6 +146,8 @@ def exchange_attributes(exchange: Exchange, parsed: ParsedExchange) -> dict[str,
     """The exchange itself, for whoever rebuilds it from disk."""
     execution, raised, model_ref = exchange.execution, exchange.raised, exchange.model_ref or {}
     attributes: dict[str, Any] = {
+        names.MODEL_CALL_ID: exchange.model_call_id,
+        names.DIALECT: exchange.dialect,
         names.MODEL_REF_TYPE: model_ref.get("type"),
         names.MODEL_REF_NAME: model_ref.get("name"),
         names.REQUEST_CONTENT_ENCODING: exchange.request_content_encoding,

@@ -1,10 +1,8 @@
-"""The span processor that stores gym spans: it stamps ids at the start and encodes at the end.
-
-Encoding at the end costs less than holding spans for a batch, and the queue then holds bytes, so
-that its bound is exact.
-"""
+"""The span processor that stores gym spans: it stamps ids at the start and hands over at the end."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
@@ -42,10 +40,11 @@ class RolloutSpanProcessor(SpanProcessor):
             return
         try:
             payload = slots.take(span.context)
-            self.recorder.add_line(storable_rollout_id(attributes[ROLLOUT_ID]), encode_span(span, payload))
+            rollout_id = storable_rollout_id(attributes[ROLLOUT_ID])
+            self.recorder.add_span(rollout_id, partial(encode_span, span, payload))
         except Exception:
             self.recorder.spans_lost += 1
-            log_once("a span could not be encoded")
+            log_once("a span could not be handed over")
 
     def shutdown(self) -> None:
         self.recorder.close()

@@ -1,7 +1,7 @@
 """The queue between traced code and the store, and the one thread that drains it.
 
-Traced code hands over finished lines, or jobs that make spans (parsing an exchange); the thread runs
-the jobs and appends the lines, grouped. Nothing here raises into traced code or makes it wait; what
+Traced code hands over ended spans, or jobs that end spans (parsing an exchange); the thread runs them
+and appends their lines, grouped. Nothing here raises into traced code or makes it wait; what
 cannot be kept is counted.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -22,10 +21,15 @@ logger = logging.getLogger("otel_gym")
 
 # How long the thread gathers lines before it writes them. Far below the promised 100 ms.
 LINGER_S = 0.02
-_COUNTS_EVERY_S = 0.5
+# Rounds without work after which it sleeps until it is woken. Waking a thread costs traced code more
+# than all else that it does here, so while there is traffic nobody wakes anybody.
+_ROUNDS_BEFORE_SLEEP = 50
 
 Job = Callable[[], None]
 Line = tuple[str, bytes]
+
+# What a finished span costs while it waits, beyond its texts.
+_SPAN_BYTES = 4096
 
 
 class Recorder:
@@ -43,17 +47,16 @@ class Recorder:
     def _reset(self) -> None:
         self._writer: StoreWriter | None = None
         self._condition = threading.Condition()
-        self._items: deque[tuple[Line | Job, int]] = deque()
+        self._items: deque[tuple[Job, int]] = deque()
         self._thread: threading.Thread | None = None
         self._thread_id: int | None = None
-        self._idle = False
+        self._asleep = False
         self._flush_wanted = False
         self._batch: list[Line] = []
         self._submitted = 0
         self._finished = 0
         self._counts: dict[str, int] = {}
         self._counts_written: dict[str, int] = {}
-        self._counts_time = 0.0
         self.pending_bytes = 0
         self.spans_lost = 0
 
@@ -71,26 +74,26 @@ class Recorder:
             self.pending_bytes += size
             return True
 
-    def add_line(self, rollout_id: str, line: bytes) -> None:
+    def add_span(self, rollout_id: str, encode: Callable[[], bytes]) -> None:
+        """Writes the line that ``encode`` makes, on the thread: traced code pays for the hand-over only."""
         if threading.get_ident() == self._thread_id:  # made by a job: part of the batch at hand
-            self._batch.append((rollout_id, line))
-            return
-        if not self.hold(len(line)):
+            self._batch.append((rollout_id, encode()))
+        elif self.hold(_SPAN_BYTES):
+            self._submit(lambda: self._batch.append((rollout_id, encode())), _SPAN_BYTES)
+        else:
             self.spans_lost += 1
-            return
-        self._submit((rollout_id, line), len(line))
 
     def add_job(self, job: Job, size: int) -> None:
         """Runs ``job`` on the thread; its ``size`` bytes, booked before by ``hold``, are free once it is written."""
         self._submit(job, size)
 
-    def _submit(self, item: Line | Job, size: int) -> None:
+    def _submit(self, item: Job, size: int) -> None:
         with self._condition:
             self._items.append((item, size))
             self._submitted += 1
             if self._thread is None:
                 self._start()
-            elif self._idle:
+            elif self._asleep:
                 self._condition.notify_all()
 
     def _start(self) -> None:
@@ -115,8 +118,10 @@ class Recorder:
 
     def _run(self) -> None:
         self._thread_id = threading.get_ident()
+        empty_rounds = 0
         while True:
-            items = self._next_items()
+            items = self._next_items(empty_rounds > _ROUNDS_BEFORE_SLEEP)
+            empty_rounds = 0 if items else empty_rounds + 1
             for item, _ in items:
                 self._take(item)
             self._write()
@@ -125,23 +130,20 @@ class Recorder:
                 self.pending_bytes -= sum(size for _, size in items)
                 self._condition.notify_all()
 
-    def _next_items(self) -> list[tuple[Line | Job, int]]:
+    def _next_items(self, may_sleep: bool) -> list[tuple[Job, int]]:
         with self._condition:
-            if not self._items:
-                self._flush_wanted = False
-                self._idle = True
+            if may_sleep:
+                self._asleep = True
                 self._condition.wait_for(lambda: self._items)
-                self._idle = False
+                self._asleep = False
             if not self._flush_wanted:
                 self._condition.wait_for(lambda: self._flush_wanted, LINGER_S)
+            self._flush_wanted = False
             items = list(self._items)
             self._items.clear()
             return items
 
-    def _take(self, item: Line | Job) -> None:
-        if isinstance(item, tuple):
-            self._batch.append(item)
-            return
+    def _take(self, item: Job) -> None:
         try:
             item()
         except Exception:
@@ -173,12 +175,8 @@ class Recorder:
             counts["lost_spans"] = lost
         if counts == self._counts_written:
             return
-        due = self._flush_wanted or time.monotonic() - self._counts_time > _COUNTS_EVERY_S
-        if not due:
-            self._submit(_nothing, 0)
-            return
         writer.write_counts(counts)
-        self._counts_written, self._counts_time = counts, time.monotonic()
+        self._counts_written = counts
 
 
 def _nothing() -> None:

@@ -66,7 +66,12 @@ def test_the_server_below_sees_the_path_without_the_prefix_and_the_query_whole(l
 
 
 def test_no_secret_header_reaches_the_disk(live_store):
-    headers = {"authorization": "Bearer TOPSECRET", "x-api-key": "TOPSECRET", "cookie": "TOPSECRET", "x-request-id": "r1"}
+    headers = {
+        "authorization": "Bearer TOPSECRET",
+        "x-api-key": "TOPSECRET",
+        "cookie": "TOPSECRET",
+        "x-request-id": "r1",
+    }
     run(send_request(ModelCallCapture(json_app(ANSWER)), PREFIXED, REQUEST, headers))
 
     text = live_store.text()
@@ -111,7 +116,9 @@ def test_an_unsampled_client_loses_no_record(live_store):
     assert len(live_store.records("3-1")) == 1
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions/", "/v1/embeddings", "/V1/chat/completions", "/v1/messages/count_tokens"])
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions/", "/v1/embeddings", "/V1/chat/completions", "/v1/messages/count_tokens"]
+)
 def test_other_paths_pass_and_give_no_record(live_store, path):
     sent = run(send_request(ModelCallCapture(json_app({"ok": 1})), f"/ng-rollout/3-1{path}", REQUEST))
 
@@ -204,12 +211,20 @@ def test_no_second_server_span_under_another_asgi_instrumentation(live_store):
 
 def test_the_record_follows_the_clock(live_store):
     clock = ManualClock()
-    first, second = sse({"choices": [{"index": 0, "delta": {"role": "assistant"}}]}, {"choices": [{"index": 0, "delta": {"content": "hi"}}]})
+    first, second = sse(
+        {"choices": [{"index": 0, "delta": {"role": "assistant"}}]},
+        {"choices": [{"index": 0, "delta": {"content": "hi"}}]},
+    )
 
     async def app(scope, receive, send):
         await receive()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
-        for ms, body, more in ((20, first, True), (50, second, True), (90, b"data: [DONE]\n\n", True), (100, b"", False)):
+        for ms, body, more in (
+            (20, first, True),
+            (50, second, True),
+            (90, b"data: [DONE]\n\n", True),
+            (100, b"", False),
+        ):
             clock.ms = ms
             await send({"type": "http.response.body", "body": body, "more_body": more})
         clock.ms = 5000  # a background task of the server
