@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from opentelemetry import baggage
@@ -25,7 +26,7 @@ URL_PREFIX = "/ng-rollout/"
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _ATTEMPT = re.compile(r"(?P<task>\d+)-(?P<rollout>\d+)(?:-a(?P<attempt>[1-9]\d*))?", re.ASCII)
-_PREFIXED_PATH = re.compile(r"/ng-rollout/(?P<id>[^/]+)(?:/training-token-capture)?(?P<rest>/.*)", re.DOTALL)
+_TOKEN_CAPTURE = "training-token-capture"
 _PREFIXED_RAW_PATH = re.compile(rb"/ng-rollout/[^/]+(?:/training-token-capture)?(?P<rest>/.*)", re.DOTALL)
 
 
@@ -33,8 +34,7 @@ class InvalidIdError(ValueError):
     """A run or rollout id that may not name a file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """Which rollout, of which launch, a span belongs to. None: not known."""
 
     rollout_id: str | None = None
@@ -87,8 +87,11 @@ def split_url_prefix(path: str) -> tuple[str | None, str]:
     """
     if not path.startswith(URL_PREFIX):
         return None, path
-    match = _PREFIXED_PATH.fullmatch(path)
-    return (match["id"], match["rest"]) if match else (None, path)
+    rollout_id, slash, rest = path[len(URL_PREFIX) :].partition("/")
+    if not rollout_id or not slash:
+        return None, path
+    token_capture, slash, inner = rest.partition("/")
+    return rollout_id, "/" + (inner if slash and token_capture == _TOKEN_CAPTURE else rest)
 
 
 def strip_raw_url_prefix(raw_path: bytes, path: bytes) -> bytes:

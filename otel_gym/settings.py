@@ -160,9 +160,7 @@ def unknown_settings(environ: Mapping[str, str]) -> dict[str, str | None]:
     Other prefixes are not ours to judge and stay silent.
     """
     unknown = [
-        name
-        for name in environ
-        if name.startswith("OTEL_GYM") and name not in _BY_NAME and name not in INTERNAL_NAMES
+        name for name in environ if name.startswith("OTEL_GYM") and name not in _BY_NAME and name not in INTERNAL_NAMES
     ]
     return {name: next(iter(difflib.get_close_matches(name, _BY_NAME, 1, 0.8)), None) for name in unknown}
 

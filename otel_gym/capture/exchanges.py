@@ -180,11 +180,12 @@ class CapturedCall:
 
     def _hand_over(self) -> None:
         try:
-            kept = self._request.size + self._response.size
-            if not self._is_cut and not self._recorder.hold(kept - self._held):
+            size = self._request.size + self._response.size
+            if not self._is_cut and self._recorder.add_job(self._finish, size, self._held):
+                return
+            if not self._is_cut:
                 self._cut()
-            held = self._held if self._is_cut else kept
-            self._recorder.add_job(self._finish, held)
+            self._recorder.add_job(self._finish, self._held, self._held)
         except Exception:
             log_once("a model call could not be handed to the recorder")
 

@@ -12,12 +12,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
+from opentelemetry.instrumentation import asgi
 from opentelemetry.trace import Span, SpanKind
 
 from otel_gym.capture.clock import Clock, SystemClock
@@ -151,10 +152,10 @@ class ModelCallCapture:
             _stamp(outer_span, scope[_REQUEST])
             return self._capture
         if self._traced is None or self._traced[0] is not pipeline:
-            middleware = OpenTelemetryMiddleware(
+            middleware = asgi.OpenTelemetryMiddleware(
                 self._capture,
                 default_span_details=_server_span_details,
-                tracer_provider=pipeline.provider,
+                tracer=_RequestTracer(pipeline.provider),
                 exclude_spans=["receive", "send"],
             )
             self._traced = (pipeline, middleware)
@@ -236,10 +237,28 @@ def _identity_of_baggage(scope: Scope) -> Identity | None:
 
 
 def _server_span_details(scope: Scope) -> tuple[str, dict[str, Any]]:
-    request: _Request = scope[_REQUEST]
     # Other paths may hold ids: the method alone keeps the name low in cardinality.
-    name = f"{scope['method']} {scope['path']}" if request.dialect else scope["method"]
-    return name, dict(identity_attributes(request.identity))
+    request: _Request = scope[_REQUEST]
+    return f"{scope['method']} {scope['path']}" if request.dialect else scope["method"], {}
+
+
+class _RequestTracer(trace.Tracer):
+    """Starts each SERVER span with the ids of its request.
+
+    Attributes given to the ASGI instrumentation itself are set twice, one by one.
+    """
+
+    def __init__(self, provider: trace.TracerProvider) -> None:
+        self._tracer = provider.get_tracer(asgi.__name__, version("opentelemetry-instrumentation-asgi"))
+
+    def start_span(self, *arguments: Any, **options: Any) -> Span:
+        request = _current_request.get()
+        if request is not None:
+            options["attributes"] = {**(options.get("attributes") or {}), **identity_attributes(request.identity)}
+        return self._tracer.start_span(*arguments, **options)
+
+    def start_as_current_span(self, *arguments: Any, **options: Any) -> Any:
+        return self._tracer.start_as_current_span(*arguments, **options)
 
 
 def _stamp(span: Span | None, request: _Request) -> None:

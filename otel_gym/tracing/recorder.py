@@ -64,7 +64,7 @@ class Recorder:
         """Adds one to a counter that is kept beside the spans (``uncaptured_calls`` …)."""
         with self._condition:
             self._counts[name] = self._counts.get(name, 0) + 1
-        self._submit(_nothing, 0)
+        self._submit(_nothing, 0, 0)
 
     def hold(self, size: int) -> bool:
         """Books ``size`` bytes of an exchange that is still under way; False where there is no room."""
@@ -78,23 +78,28 @@ class Recorder:
         """Writes the line that ``encode`` makes, on the thread: traced code pays for the hand-over only."""
         if threading.get_ident() == self._thread_id:  # made by a job: part of the batch at hand
             self._batch.append((rollout_id, encode()))
-        elif self.hold(_SPAN_BYTES):
-            self._submit(lambda: self._batch.append((rollout_id, encode())), _SPAN_BYTES)
-        else:
+        elif not self._submit(lambda: self._batch.append((rollout_id, encode())), _SPAN_BYTES, _SPAN_BYTES):
             self.spans_lost += 1
 
-    def add_job(self, job: Job, size: int) -> None:
-        """Runs ``job`` on the thread; its ``size`` bytes, booked before by ``hold``, are free once it is written."""
-        self._submit(job, size)
+    def add_job(self, job: Job, size: int, held: int = 0) -> bool:
+        """Runs ``job`` on the thread; its ``size`` bytes, ``held`` of them booked before, count until it is written.
 
-    def _submit(self, item: Job, size: int) -> None:
+        False, and nothing is run, where there is no room.
+        """
+        return self._submit(job, size, size - held)
+
+    def _submit(self, item: Job, size: int, more: int) -> bool:
         with self._condition:
+            if more > 0 and self.pending_bytes + more > self._queue_bytes:
+                return False
+            self.pending_bytes += more
             self._items.append((item, size))
             self._submitted += 1
             if self._thread is None:
                 self._start()
             elif self._asleep:
                 self._condition.notify_all()
+            return True
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="otel-gym-recorder", daemon=True)
