@@ -1,0 +1,83 @@
+"""Writes docs/conventions.md and docs/settings.md from the tables in the code.
+
+    python scripts/make_docs.py [--check]
+
+``--check`` writes nothing and fails if a file is not what the code says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from otel_gym.conventions import GYM_ATTRIBUTES, SCHEMA_URL
+from otel_gym.settings import SETTINGS
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTICE = "<!-- Made by scripts/make_docs.py: change the table in {source}, then run `make docs`. -->"
+
+
+def conventions() -> str:
+    rows = ((f"`{a.name}`", a.type, a.meaning, f"`{a.example}`") for a in GYM_ATTRIBUTES)
+    return f"""# Attributes
+
+{NOTICE.format(source="otel_gym/conventions.py")}
+
+`gen_ai.*`, `openai.*`, `error.type`, `http.*` and `server.*` are those of the OpenTelemetry conventions
+(schema `{SCHEMA_URL}`); none of them is invented here. What the conventions lack is `gym.*`. An attribute that is
+absent is unknown; 0 is never written for unknown.
+
+{_table(("attribute", "type", "meaning", "example"), rows)}
+"""
+
+
+def settings() -> str:
+    rows = ((f"`{s.name}`", s.meaning, s.default, s.accepted) for s in SETTINGS)
+    return f"""# Settings
+
+{NOTICE.format(source="otel_gym/settings.py")}
+
+Environment variables, read when tracing starts. A value that is refused is said once, and the default is used; a
+name that is misspelt is said once with the nearest name that is right. The standard `OTEL_*` variables keep their
+meaning, `OTEL_SDK_DISABLED=true` turns everything off.
+
+{_table(("variable", "what it does", "default", "accepted"), rows)}
+"""
+
+
+PAGES: dict[str, Callable[[], str]] = {"docs/conventions.md": conventions, "docs/settings.md": settings}
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    titles = list(header)
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def stale_pages(root: Path = ROOT) -> list[str]:
+    """The pages that are not what the code says."""
+    return [name for name, page in PAGES.items() if not _is_fresh(root / name, page())]
+
+
+def _is_fresh(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text(encoding="utf-8") == text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if a page is stale")
+    stale = stale_pages()
+    if parser.parse_args().check:
+        for name in stale:
+            print(f"{name} is not what the code says: run `make docs`", file=sys.stderr)
+        return 1 if stale else 0
+    for name in stale:
+        (ROOT / name).write_text(PAGES[name](), encoding="utf-8")
+        print(f"wrote {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
