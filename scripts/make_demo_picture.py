@@ -19,7 +19,7 @@ from otel_gym.views.span_tree import span_tree
 
 PICTURE = Path(__file__).parent.parent / "docs" / "demo.svg"
 SHOWN = "5-0"
-WIDTH = 150
+WIDTH = 124
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
         rollout = find_rollout(Store(result.directory), SHOWN)
         console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True, highlight=False)
         console.print(Text("$ otel-gym ls --dir otel_gym_demo", "bold"))
-        console.print(rollout_table(result.rollouts))
+        console.print(rollout_table(result.rollouts, terminal=True))
         console.print(Text(f"\n$ otel-gym show {SHOWN} --dir otel_gym_demo", "bold"))
         console.print(rollout_tree(rollout, span_tree(rollout)))
         svg = console.export_svg(title="make demo")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import logging
 import os
 import re
 import signal
@@ -23,8 +24,8 @@ import pytest
 import uvicorn
 
 import otel_gym
-from otel_gym.capture.proxy import UpstreamUrlError, proxy_app, upstream_of
-from otel_gym.capture.proxy_server import listen, server_config, start_lines, url_of
+from otel_gym.capture.proxy import UpstreamConnectionError, UpstreamUrlError, proxy_app, upstream_of
+from otel_gym.capture.proxy_server import listen, server_config, shorten_upstream_errors, start_lines, url_of
 from otel_gym.store.reader import Store
 from otel_gym.store.span import KIND_CLIENT, KIND_SERVER
 from otel_gym.views.model_calls import model_call_records
@@ -175,6 +176,13 @@ def records_of(store: Path, rollout_id: str = "3-1", count: int = 1) -> list[Any
         time.sleep(0.02)
 
 
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def client() -> httpx.Client:
     return httpx.Client(trust_env=False, timeout=10, verify=False)  # plain http: no TLS to set up
 
@@ -248,6 +256,24 @@ def test_chunks_pass_as_they_come(store: Path, proxy: Proxy) -> None:
             first = next(response.iter_raw())
         assert first == b"data: 1\n\n"
         assert time.monotonic() - started < 0.3
+
+
+def test_a_call_does_not_wait_forty_milliseconds_for_an_acknowledgement(store: Path, proxy: Proxy) -> None:
+    """Head and body of an answer are two writes: without TCP_NODELAY the second waits for a delayed ACK."""
+    durations = []
+    with proxy(answering(json.dumps(ANSWER).encode())) as (url, _), client() as http:
+        for _ in range(8):
+            started = time.monotonic()
+            http.post(url + PREFIXED_CHAT, json=QUESTION)
+            durations.append(time.monotonic() - started)
+    assert min(durations) < 0.03
+
+
+def test_connections_to_the_upstream_are_used_again(store: Path, proxy: Proxy) -> None:
+    with proxy(answering(json.dumps(ANSWER).encode())) as (url, upstream), client() as http:
+        for _ in range(5):
+            http.post(url + PREFIXED_CHAT, json=QUESTION)
+    assert len({scope["client"] for scope in upstream.scopes}) == 1
 
 
 def test_headers_that_came_twice_stay_two_in_both_directions(store: Path, proxy: Proxy) -> None:
@@ -358,9 +384,7 @@ def test_an_upstream_that_hangs_up_without_an_answer_is_502(store: Path) -> None
     assert response.status_code == 502
 
 
-def test_an_upstream_that_breaks_off_breaks_the_clients_connection_too(
-    store: Path, proxy: Proxy, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_upstream_that_breaks_off_breaks_the_clients_connection_too(store: Path, proxy: Proxy) -> None:
     """A stream that simply ended would look whole to clients that do not wait for a terminal event."""
     with proxy(streaming([b"data: {}\n\n"], OSError("cable"), pause_s=0.05)) as (url, _), client() as http:
         with (
@@ -371,6 +395,15 @@ def test_an_upstream_that_breaks_off_breaks_the_clients_connection_too(
         record = records_of(store)[0]
     assert record.error_category == "connection"
     assert record.response_raw == "data: {}\n\n"
+
+
+def test_an_upstream_that_breaks_off_is_logged_in_one_line() -> None:
+    error = UpstreamConnectionError("the upstream's answer broke off: cable")
+    record = logging.LogRecord(
+        "uvicorn.error", logging.ERROR, "", 1, "Exception in ASGI", (), (type(error), error, None)
+    )
+    assert shorten_upstream_errors(record)
+    assert logging.Formatter("%(message)s").format(record) == str(error)
 
 
 def test_a_client_that_leaves_ends_the_upstreams_work(store: Path, proxy: Proxy) -> None:
@@ -405,6 +438,43 @@ def test_a_client_that_leaves_before_the_answer_ends_the_upstreams_work(store: P
         assert asked.is_set()
         assert left.wait(5)
         assert records_of(store)[0].error_category == "cancelled"
+
+
+def test_a_client_that_leaves_while_it_sends_ends_the_upstreams_request(store: Path, proxy: Proxy) -> None:
+    left = threading.Event()
+
+    async def listening(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left.set()
+
+    with proxy(listening) as (url, upstream):
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as connection:
+            head = f"POST {PREFIXED_CHAT} HTTP/1.1\r\nhost: h\r\ncontent-length: 1000000\r\n\r\n"
+            connection.sendall(head.encode() + b"x" * 1000)
+            wait_for(lambda: bool(upstream.scopes))
+        assert left.wait(5)
+        assert records_of(store)[0].error_category == "cancelled"
+
+
+def test_an_upstream_that_answers_before_it_has_read_all_is_heard(store: Path, proxy: Proxy) -> None:
+    async def too_large(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 413, "headers": JSON_HEADERS})
+        await send({"type": "http.response.body", "body": b'{"error": {"type": "request_too_large"}}'})
+
+    with proxy(too_large) as (url, _), client() as http:
+        response = http.post(url + PREFIXED_CHAT, content=b"x" * 20_000_000)
+        assert response.status_code == 413
+        assert records_of(store)[0].status_code == 413
+
+
+def test_expect_100_continue_is_answered_by_the_proxy(store: Path, proxy: Proxy) -> None:
+    """As curl asks before it sends a long body."""
+    with proxy(answering(b"{}")) as (url, upstream), client() as http:
+        response = http.post(url + PREFIXED_CHAT, json=QUESTION, headers={"expect": "100-continue"})
+    assert response.status_code == 200
+    assert "expect" not in dict(upstream.headers)
 
 
 def test_a_slow_reader_slows_the_upstream_and_not_the_proxys_memory(store: Path, proxy: Proxy) -> None:

@@ -1,0 +1,127 @@
+"""What every command shares: options, exit codes, how failures and damage are said, and where output goes.
+
+Exit codes: 0 done; 1 done, but the store has damage, each said in a line on stderr; 2 could not be done.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from otel_gym.content import safe_json
+from otel_gym.settings import read_settings
+from otel_gym.store.reader import Store, StoreError
+from otel_gym.views.selection import SelectionError
+
+DAMAGED = 1
+NOT_DONE = 2
+# Wider than any row: what goes into a pipe is neither wrapped nor cut.
+PIPE_WIDTH = 100_000
+# A narrower terminal wraps the rows itself, rather than that we cut ids and numbers.
+LEAST_WIDTH = 120
+
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", help="Folder of the store.  [default: OTEL_GYM_DIR, else ./otel_gym_store]", show_default=False
+    ),
+]
+Run = Annotated[
+    str | None,
+    typer.Option("--run", help="Only this run: its id, or `latest`.", metavar="ID|latest", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON lines: one object a row.")]
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+
+class CommandError(Exception):
+    """The command cannot be done; the text says why and what to do."""
+
+
+def open_store(directory: Path | None) -> Store:
+    """The store at ``directory``, else at the settings' folder; what is wrong with the settings is said."""
+    if directory is not None:
+        return Store(directory)
+    settings = read_settings()
+    for problem in settings.problems:
+        print(f"otel-gym: {problem}", file=sys.stderr)
+    return Store(settings.directory)
+
+
+def reader(command: Callable[Parameters, Store]) -> Callable[Parameters, None]:
+    """A command that reads a store and returns it: says its damage at the end, and its failures as exit codes."""
+
+    @functools.wraps(command)
+    def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
+        with said_failures():
+            store = command(*arguments, **options)
+            sys.stdout.flush()
+            for damage in dict.fromkeys(store.damage):  # what was read twice is said once
+                print(f"otel-gym: {damage}", file=sys.stderr)
+            if store.damage:
+                raise typer.Exit(DAMAGED)
+
+    run.__annotations__ = {**command.__annotations__, "return": None}
+    return run
+
+
+@contextmanager
+def said_failures() -> Iterator[None]:
+    """Known failures become one line on stderr and exit code 2; a reader that closed the pipe is no failure."""
+    try:
+        yield
+    except (StoreError, SelectionError, CommandError) as error:
+        print(f"otel-gym: {error}", file=sys.stderr)
+        raise typer.Exit(NOT_DONE) from None
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+
+
+class OutputConsole(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the program with 1, which here means damage."""
+        raise BrokenPipeError
+
+
+def console() -> Console:
+    """Standard output: as wide as the terminal, or without bounds and colour in a pipe."""
+    if sys.stdout.isatty():
+        terminal = OutputConsole(highlight=False)
+        terminal.width = max(terminal.width, LEAST_WIDTH)
+        return terminal
+    return OutputConsole(highlight=False, width=PIPE_WIDTH, no_color=True)
+
+
+def print_json(rows: Iterable[dict[str, Any]]) -> None:
+    for row in rows:
+        sys.stdout.write(safe_json(row) + "\n")
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[Iterable[Item]], Iterator[Item]]]:
+    """A bar on stderr while items are drawn from the wrapped iterable; only on a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    terminal = Console(stderr=True)
+    with Progress(*columns, console=terminal, transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(what, total=total)
+
+        def advancing(items: Iterable[Item]) -> Iterator[Item]:
+            for item in items:
+                yield item
+                bar.advance(task)
+
+        yield advancing

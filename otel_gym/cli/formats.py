@@ -1,0 +1,37 @@
+"""Numbers and times as people read them in tables."""
+
+from __future__ import annotations
+
+import time
+
+UNKNOWN = "-"
+
+
+def count(value: int | None) -> str:
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def milliseconds(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    if value < 10:
+        return f"{value:.1f} ms"
+    if value < 1000:
+        return f"{value:.0f} ms"
+    return f"{value / 1000:.2f} s"
+
+
+def share(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.0%}"
+
+
+def number(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:g}"
+
+
+def utc(epoch_seconds: float) -> str:
+    """``2026-11-30 02:24:05Z``; a time that no calendar has stays a number."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(epoch_seconds))
+    except (OverflowError, OSError, ValueError):
+        return f"{epoch_seconds:g}"

@@ -1,0 +1,122 @@
+"""``otel-gym show``: the span tree of one rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+from rich.tree import Tree
+
+from otel_gym.cli.common import AsJson, Directory, Run, console, open_store, print_json, reader
+from otel_gym.cli.formats import count, milliseconds, number, utc
+from otel_gym.content import safe_json
+from otel_gym.conventions import REWARD
+from otel_gym.records.model_call import ModelCallRecord
+from otel_gym.store.reader import RolloutSpans, Store
+from otel_gym.store.span import STATUS_ERROR
+from otel_gym.views.selection import find_rollout
+from otel_gym.views.span_tree import SpanNode, span_tree
+
+ARGUMENTS_SHOWN = 60
+
+
+@reader
+def show(
+    rollout: Annotated[
+        str, typer.Argument(metavar="[RUN/]ROLLOUT", help="As `otel-gym ls` lists it.", show_default=False)
+    ],
+    directory: Directory = None,
+    run: Run = None,
+    json: AsJson = False,
+) -> Store:
+    """Show the spans of one rollout as a tree: times from its start, tokens, tool calls, errors.
+
+    A call that reached the model server by URL prefix alone has no parent span; it stands under the rollout that was
+    running when it came.
+
+    \b
+    Example:
+        otel-gym show 2-0
+        otel-gym show 20261130T022338Z-9f3a/2-0 --json
+    """
+    store = open_store(directory)
+    found = find_rollout(store, rollout, run)
+    top = span_tree(found)
+    if json:
+        print_json(_row(node, depth) for node, depth in _walk(top, 0))
+    else:
+        console().print(rollout_tree(found, top))
+    return store
+
+
+def rollout_tree(rollout: RolloutSpans, top: list[SpanNode]) -> Tree:
+    start_ns = rollout.spans[0].start_ns
+    tree = Tree(Text.assemble((rollout.address, "bold"), f"  {utc(start_ns / 10**9)}"), guide_style="dim")
+    for node in top:
+        _grow(tree, node, start_ns)
+    return tree
+
+
+def _grow(tree: Tree, node: SpanNode, start_ns: int) -> None:
+    branch = tree.add(_label(node, start_ns))
+    for child in sorted(node.children, key=lambda child: child.span.start_ns):
+        _grow(branch, child, start_ns)
+
+
+def _label(node: SpanNode, start_ns: int) -> Text:
+    span = node.span
+    duration = None if span.end_ns is None else (span.end_ns - span.start_ns) / 10**6
+    took = "still open" if duration is None else milliseconds(duration)
+    label = Text.assemble((span.name, "cyan"), f"  +{milliseconds((span.start_ns - start_ns) / 10**6)}  {took}")
+    reward = span.attributes.get(REWARD)
+    if isinstance(reward, int | float):
+        label.append(f"  reward {number(reward)}", "green")
+    if node.record is not None:
+        _append_call(label, node.record)
+    error = span.attributes.get("error.type")
+    if span.status == STATUS_ERROR or error:
+        label.append(f"  {error or 'error'}{': ' + span.status_message if span.status_message else ''}", "red")
+    return label
+
+
+def _append_call(label: Text, record: ModelCallRecord) -> None:
+    if record.tokens_in is not None or record.tokens_out is not None:
+        cached = f" ({count(record.cached_tokens)} cached)" if record.cached_tokens else ""
+        label.append(f"  {count(record.tokens_in)}{cached} → {count(record.tokens_out)} tokens")
+    if record.latency_ttft_ms is not None:
+        label.append(f"  first token {milliseconds(record.latency_ttft_ms)}", "dim")
+    for call in record.tool_calls:
+        label.append(f"  ⚒ {call.name}({_short(safe_json(call.arguments))})", "magenta")
+    if record.error_category is not None:
+        label.append(f"  {record.error_category}", "red")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= ARGUMENTS_SHOWN else text[: ARGUMENTS_SHOWN - 1] + "…"
+
+
+def _walk(nodes: list[SpanNode], depth: int) -> Iterator[tuple[SpanNode, int]]:
+    for node in sorted(nodes, key=lambda node: node.span.start_ns):
+        yield node, depth
+        yield from _walk(node.children, depth + 1)
+
+
+def _row(node: SpanNode, depth: int) -> dict[str, Any]:
+    """A span; of a model call with its figures, its bodies are left to `export model-calls`."""
+    span, record = node.span, node.record
+    row: dict[str, Any] = {
+        "depth": depth,
+        "name": span.name,
+        "trace_id": span.trace_id,
+        "span_id": span.span_id,
+        "parent_span_id": span.parent_span_id,
+        "start_ns": span.start_ns,
+        "end_ns": span.end_ns,
+        "status": {0: "unset", 1: "ok", 2: "error"}.get(span.status, "unset"),
+        "attributes": {name: value for name, value in span.attributes.items() if not name.endswith(".body")},
+    }
+    if record is not None:
+        row["tool_calls"] = [dict(call) for call in record.tool_calls]
+    return row

@@ -1,0 +1,39 @@
+"""``otel-gym stats``: figures a run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from otel_gym.cli.common import AsJson, Directory, Run, console, open_store, print_json, progress, reader
+from otel_gym.cli.tables import run_table
+from otel_gym.store.reader import Store
+from otel_gym.views.selection import selected_rollouts
+from otel_gym.views.summary import mark_superseded, run_statistics, summarize_rollout
+
+
+@reader
+def stats(directory: Directory = None, run: Run = None, json: AsJson = False) -> Store:
+    """Figures of each run: calls, tokens, latencies, errors by category, retries.
+
+    Superseded attempts and unassigned calls are left out. Latencies are those of calls that did not fail. Tokens of
+    a call that was retried are those of its last attempt. What was counted but not stored (uncaptured_calls,
+    lost_spans) holds for the whole store.
+
+    \b
+    Example:
+        otel-gym stats --run latest
+        otel-gym stats --json
+    """
+    store = open_store(directory)
+    with progress("reading", len(store.rollout_ids())) as advancing:
+        summaries = [summarize_rollout(rollout) for rollout in advancing(selected_rollouts(store, run=run))]
+    runs = run_statistics(mark_superseded(summaries))
+    counts = {"uncaptured_calls": 0, "lost_spans": 0, **store.counts()}
+    if json:
+        print_json({**asdict(figures), "store": counts} for figures in runs)
+        return store
+    console().print(run_table(runs))
+    typer.echo("whole store: " + "; ".join(f"{name}: {number:,}" for name, number in counts.items()))
+    return store

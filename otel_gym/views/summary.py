@@ -1,0 +1,226 @@
+"""What a store holds, in numbers: a row a rollout, and figures a run.
+
+Tokens are those of logical calls: of several attempts at one call only the last one's count. None means unknown.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from otel_gym.conventions import MODEL_CALL_ID, REQUEST_HEADER, REWARD, UNASSIGNED
+from otel_gym.identity import indices_from_rollout_id
+from otel_gym.records.model_call import ModelCallRecord
+from otel_gym.records.retries import Attempt, logical_calls
+from otel_gym.store.reader import RolloutSpans
+from otel_gym.store.span import STATUS_ERROR, StoredSpan
+from otel_gym.views.executions import counting_execution, counting_root, roots_of
+from otel_gym.views.layers import without_client_layer
+from otel_gym.views.model_calls import model_call_records
+
+
+@dataclass(frozen=True, slots=True)
+class CallFigures:
+    """One model call as it arrived at the server; times in milliseconds, None if unknown."""
+
+    latency_ms: float | None
+    ttft_ms: float | None
+    error_category: str | None
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSummary:
+    """``calls`` counts every attempt, ``retries`` those of them that repeated a failed one.
+
+    ``status`` is ok, error or open, by the rollout's root span; None where no such span was stored.
+    ``started_at`` is UTC epoch seconds. ``executions`` > 1: the rollout ran again under the same id; the newest
+    finished one is counted. ``superseded_by`` is the later attempt that counts instead of this one.
+    """
+
+    run_id: str | None
+    rollout_id: str
+    calls: int
+    retries: int
+    errors: int
+    tokens_in: int | None
+    tokens_out: int | None
+    cached_tokens: int | None
+    started_at: float
+    duration_ms: float | None
+    status: str | None
+    reward: float | None
+    executions: int
+    superseded_by: str | None = None
+    call_figures: tuple[CallFigures, ...] = field(default=(), repr=False)
+
+    @property
+    def is_unassigned(self) -> bool:
+        return self.rollout_id == UNASSIGNED
+
+    @property
+    def counts(self) -> bool:
+        """Whether means over rollouts include it."""
+        return not self.is_unassigned and self.superseded_by is None
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatistics:
+    """Figures of one run, over the rollouts that count; latencies are those of calls that did not fail."""
+
+    run_id: str | None
+    rollouts: int
+    superseded: int
+    calls: int
+    retries: int
+    tokens_in: int | None
+    tokens_out: int | None
+    cached_tokens: int | None
+    cached_share: float | None
+    latency_p50_ms: float | None
+    latency_p95_ms: float | None
+    ttft_p50_ms: float | None
+    ttft_p95_ms: float | None
+    errors: dict[str, int]
+    mean_reward: float | None
+    unassigned_calls: int
+
+
+def summarize_rollout(rollout: RolloutSpans) -> RolloutSummary:
+    execution = without_client_layer(counting_execution(rollout))
+    root = counting_root(rollout)
+    records = model_call_records(execution)
+    attempts = attempts_of(execution, records)
+    calls = logical_calls(attempts)
+    answers = [call.record for call in calls]
+    return RolloutSummary(
+        run_id=rollout.run_id,
+        rollout_id=rollout.rollout_id,
+        calls=len(records),
+        retries=sum(call.retries for call in calls),
+        errors=sum(attempt.failed for attempt in attempts),
+        tokens_in=_sum(record.tokens_in for record in answers),
+        tokens_out=_sum(record.tokens_out for record in answers),
+        cached_tokens=_sum(record.cached_tokens for record in answers),
+        started_at=(root or execution.spans[0]).start_ns / 10**9,
+        duration_ms=_duration_ms(root, execution.spans),
+        status=_status(root),
+        reward=_reward(root),
+        executions=max(1, len(roots_of(rollout))),
+        call_figures=tuple(_figures(attempt) for attempt in attempts),
+    )
+
+
+def attempts_of(rollout: RolloutSpans, records: Iterable[ModelCallRecord]) -> list[Attempt]:
+    """Records with the request headers that their spans kept, by which retries are told."""
+    headers = {
+        span.attributes[MODEL_CALL_ID]: _request_headers(span)
+        for span in rollout.spans
+        if isinstance(span.attributes.get(MODEL_CALL_ID), str)
+    }
+    return [Attempt(record, headers.get(record.model_call_id or "", {})) for record in records]
+
+
+def mark_superseded(summaries: Iterable[RolloutSummary]) -> list[RolloutSummary]:
+    """Of the attempts of one task and rollout in one run the highest counts, the others name it."""
+    rows = list(summaries)
+    newest: dict[tuple[str | None, int, int], tuple[int, str]] = {}
+    for row in rows:
+        indices = indices_from_rollout_id(row.rollout_id)
+        if indices is not None:
+            key = (row.run_id, indices.task_index, indices.rollout_index)
+            newest[key] = max(newest.get(key, (-1, "")), (indices.attempt, row.rollout_id))
+    marked = []
+    for row in rows:
+        indices = indices_from_rollout_id(row.rollout_id)
+        latest = newest[row.run_id, indices.task_index, indices.rollout_index][1] if indices else row.rollout_id
+        marked.append(row if latest == row.rollout_id else replace(row, superseded_by=latest))
+    return marked
+
+
+def run_statistics(summaries: Sequence[RolloutSummary]) -> list[RunStatistics]:
+    """Figures of each run, in the order in which the runs began; takes rows from ``mark_superseded``."""
+    runs: dict[str | None, list[RolloutSummary]] = {}
+    for summary in sorted(summaries, key=lambda row: row.started_at):
+        runs.setdefault(summary.run_id, []).append(summary)
+    return [_statistics(run_id, rows) for run_id, rows in runs.items()]
+
+
+def _statistics(run_id: str | None, rows: Sequence[RolloutSummary]) -> RunStatistics:
+    counted = [row for row in rows if row.counts]
+    figures = [call for row in counted for call in row.call_figures]
+    answered = [call for call in figures if not call.failed]
+    latencies = _known(call.latency_ms for call in answered)
+    first_tokens = _known(call.ttft_ms for call in answered)
+    tokens_in, cached = _sum(row.tokens_in for row in counted), _sum(row.cached_tokens for row in counted)
+    rewards = _known(row.reward for row in counted)
+    return RunStatistics(
+        run_id=run_id,
+        rollouts=len(counted),
+        superseded=sum(row.superseded_by is not None for row in rows),
+        calls=len(figures),
+        retries=sum(row.retries for row in counted),
+        tokens_in=tokens_in,
+        tokens_out=_sum(row.tokens_out for row in counted),
+        cached_tokens=cached,
+        cached_share=cached / tokens_in if tokens_in and cached is not None else None,
+        latency_p50_ms=percentile(latencies, 50),
+        latency_p95_ms=percentile(latencies, 95),
+        ttft_p50_ms=percentile(first_tokens, 50),
+        ttft_p95_ms=percentile(first_tokens, 95),
+        errors=dict(Counter(call.error_category or "unknown" for call in figures if call.failed).most_common()),
+        mean_reward=statistics.fmean(rewards) if rewards else None,
+        unassigned_calls=sum(row.calls for row in rows if row.is_unassigned),
+    )
+
+
+def percentile(values: Sequence[float], percent: int) -> float | None:
+    """Linear interpolation between the closest ranks; None of nothing."""
+    if len(values) < 2:
+        return values[0] if values else None
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def _figures(attempt: Attempt) -> CallFigures:
+    record = attempt.record
+    return CallFigures(record.latency_total_ms, record.latency_ttft_ms, record.error_category, attempt.failed)
+
+
+def _request_headers(span: StoredSpan) -> dict[str, list[str]]:
+    return {
+        name.removeprefix(REQUEST_HEADER): [str(value) for value in values]
+        for name, values in span.attributes.items()
+        if name.startswith(REQUEST_HEADER) and isinstance(values, list)
+    }
+
+
+def _duration_ms(root: StoredSpan | None, spans: Sequence[StoredSpan]) -> float | None:
+    """Of the root span; without one, first start to last end. None while the root is open."""
+    if root is not None:
+        return None if root.end_ns is None else (root.end_ns - root.start_ns) / 10**6
+    ends = [span.end_ns for span in spans if span.end_ns is not None]
+    return (max(ends) - spans[0].start_ns) / 10**6 if ends else None
+
+
+def _status(root: StoredSpan | None) -> str | None:
+    if root is None:
+        return None
+    if root.end_ns is None:
+        return "open"
+    return "error" if root.status == STATUS_ERROR else "ok"
+
+
+def _reward(root: StoredSpan | None) -> float | None:
+    reward = None if root is None else root.attributes.get(REWARD)
+    return float(reward) if isinstance(reward, int | float) else None
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

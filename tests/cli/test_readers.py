@@ -1,0 +1,206 @@
+"""What `ls`, `show` and `stats` say of a store, and how they end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_gym.version import __version__
+
+from .conftest import Invoke
+
+ROOT = Path(__file__).parents[2]
+
+
+def rows(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_ls_has_a_row_for_each_run_and_rollout_and_unassigned_last(example_store: Path, invoke: Invoke) -> None:
+    result = invoke("ls", "--dir", example_store, "--json")
+    found = [(row["run_id"], row["rollout_id"], row["calls"]) for row in rows(result.stdout)]
+    assert result.exit_code == 0
+    assert found == [
+        ("run-1", "1-0", 2),
+        ("run-2", "1-0", 1),
+        ("run-1", "2-0", 1),
+        ("run-1", "2-0-a1", 1),
+        ("run-1", "unassigned", 1),
+    ]
+
+
+def test_ls_counts_tokens_errors_reward_and_status(example_store: Path, invoke: Invoke) -> None:
+    first = rows(invoke("ls", "--dir", example_store, "--json", "--run", "run-1").stdout)[0]
+    assert (first["tokens_in"], first["cached_tokens"], first["tokens_out"]) == (300, 100, 20)
+    assert (first["status"], first["reward"], first["errors"]) == ("ok", 1.0, 0)
+    failed = rows(invoke("ls", "--dir", example_store, "--json", "--run", "run-1").stdout)[1]
+    assert (failed["status"], failed["reward"], failed["errors"]) == ("error", None, 1)
+    assert failed["superseded_by"] == "2-0-a1"
+
+
+def test_ls_in_a_pipe_is_plain_and_whole(example_store: Path, invoke: Invoke) -> None:
+    text = invoke("ls", "--dir", example_store).stdout
+    assert "\x1b" not in text
+    assert "…" not in text
+    assert "superseded by 2-0-a1" in text
+    assert text.splitlines()[-1] == "rollouts: 3; calls: 4; superseded attempts: 1; unassigned calls, in no mean: 1"
+    assert all(len(line.split("  ")) > 5 for line in text.splitlines()[:-1])
+
+
+def test_run_latest_is_the_launch_that_began_last(example_store: Path, invoke: Invoke) -> None:
+    assert {
+        row["run_id"] for row in rows(invoke("ls", "--dir", example_store, "--json", "--run", "latest").stdout)
+    } == {"run-2"}
+
+
+def test_the_store_of_otel_gym_dir_is_the_default(
+    example_store: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_GYM_DIR", str(example_store))
+    assert len(rows(invoke("ls", "--json").stdout)) == 5
+
+
+def test_stats_leave_out_superseded_attempts_and_unassigned_calls(example_store: Path, invoke: Invoke) -> None:
+    first, second = rows(invoke("stats", "--dir", example_store, "--json").stdout)
+    assert (first["run_id"], second["run_id"]) == ("run-1", "run-2")
+    assert (first["rollouts"], first["superseded"], first["calls"], first["unassigned_calls"]) == (2, 1, 3, 1)
+    assert (first["tokens_in"], first["cached_share"], first["errors"]) == (600, pytest.approx(1 / 6), {})
+    assert first["mean_reward"] == 0.5
+    assert first["latency_p50_ms"] <= first["latency_p95_ms"]
+    assert first["store"] == {"uncaptured_calls": 0, "lost_spans": 0}
+
+
+def test_stats_name_what_was_not_captured(example_store: Path, invoke: Invoke, tmp_path: Path) -> None:
+    shutil.copytree(example_store, tmp_path / "store")
+    (tmp_path / "store" / "counts").mkdir(exist_ok=True)
+    (tmp_path / "store" / "counts" / "w.json").write_text('{"uncaptured_calls": 12}')
+    assert "uncaptured_calls: 12" in invoke("stats", "--dir", tmp_path / "store").stdout
+    assert "uncaptured_calls: 12" in invoke("ls", "--dir", tmp_path / "store").stdout
+
+
+def test_show_is_a_tree_with_tokens_tool_calls_and_reward(example_store: Path, invoke: Invoke) -> None:
+    result = invoke("show", "run-1/1-0", "--dir", example_store)
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert lines[0].startswith("run-1/1-0")
+    assert lines[1].startswith("└── rollout")
+    assert "reward 1" in lines[1]
+    assert 'get_weather({"city":"Oslo"})' in result.stdout
+    assert "200 (100 cached) → 10 tokens" in result.stdout
+    assert "1-0" in invoke("show", "1-0", "--run", "latest", "--dir", example_store).stdout
+
+
+def test_show_names_the_error(example_store: Path, invoke: Invoke) -> None:
+    text = invoke("show", "2-0", "--dir", example_store).stdout
+    assert "RewardError: no reward" in text
+    assert "rate_limit_error: slow" in text
+
+
+def test_show_json_has_a_span_a_line_without_bodies(example_store: Path, invoke: Invoke) -> None:
+    spans = rows(invoke("show", "run-1/1-0", "--dir", example_store, "--json").stdout)
+    assert [span["depth"] for span in spans] == [0, 1, 2, 1, 2]
+    assert not any("gym.request.body" in span["attributes"] for span in spans)
+
+
+def test_a_rollout_of_several_runs_is_listed_and_not_guessed(example_store: Path, invoke: Invoke) -> None:
+    result = invoke("show", "1-0", "--dir", example_store)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.splitlines()[1:] == ["  run-1/1-0", "  run-2/1-0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "2-9"], "the nearest rollouts: 2-0"),
+        (["show", "run-9/1-0"], "there is run-1/1-0, run-2/1-0"),
+        (["ls", "--run", "run-3"], "the nearest runs: run-"),
+        (["show", "../../etc"], "no rollout"),
+        (["export", "model-calls", "1-1"], "the nearest rollouts:"),
+        (["export", "model-calls", "--format", "parquet"], "-o FILE"),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_is(
+    example_store: Path, invoke: Invoke, arguments: list[str], said: str
+) -> None:
+    result = invoke(*arguments, "--dir", example_store)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("command", [["ls"], ["stats"], ["show", "1-0"], ["export", "model-calls"]])
+def test_a_folder_that_is_no_store_is_a_clear_line(invoke: Invoke, tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "thesis.txt").write_text("")
+    for folder, said in (("missing", "no such folder"), ("foreign", "not a store"), ("empty", "nothing was recorded")):
+        result = invoke(*command, "--dir", tmp_path / folder)
+        assert result.exit_code == 2
+        assert said in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_damage_is_said_with_file_line_and_cure_and_the_rest_is_read(
+    example_store: Path, invoke: Invoke, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(example_store, store)
+    file = next((store / "spans" / "rollout_id=2-0").glob("*.jsonl"))
+    file.write_bytes(b"garbage\n" + file.read_bytes() + b'{"resourceSpans"')
+    lines = len(file.read_bytes().splitlines())
+    for command in (["ls"], ["stats"], ["show", "2-0"], ["export", "model-calls", "2-0"]):
+        result = invoke(*command, "--dir", store)
+        said = result.stderr.splitlines()
+        assert result.exit_code == 1
+        assert said[0].startswith(f"otel-gym: {file}:1: not JSON")
+        assert f"{file}:{lines}: torn" in said[1]
+        assert len(said) == 2
+        assert result.stdout != ""
+
+
+def test_damage_is_said_once_when_a_store_is_read_twice(example_store: Path, invoke: Invoke, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(example_store, store)
+    file = next((store / "spans" / "rollout_id=2-0").glob("*.jsonl"))
+    file.write_bytes(b"garbage\n" + file.read_bytes())
+    assert len(invoke("ls", "--dir", store, "--run", "latest").stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["ls", "export model-calls"])
+def test_a_reader_that_closes_the_pipe_is_no_failure(example_store: Path, command: str) -> None:
+    """As in ``otel-gym ls | head``; rich, left alone, ends with 1."""
+    command = f"{sys.executable} -m otel_gym.cli {command} --dir {example_store} | true"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+def test_a_misspelt_setting_is_said_with_the_right_one(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_GYM_DRI", "/elsewhere")
+    monkeypatch.setenv("OTEL_GYM_DIR", "/nowhere")
+    result = invoke("ls")
+    assert "OTEL_GYM_DRI is no setting; did you mean OTEL_GYM_DIR?" in result.stderr
+    assert result.exit_code == 2
+
+
+def test_version(invoke: Invoke) -> None:
+    assert invoke("--version").stdout.strip() == f"otel-gym {__version__}"
+
+
+def test_a_bad_option_is_exit_code_2(invoke: Invoke) -> None:
+    assert invoke("ls", "--frobnicate").exit_code == 2
+    assert invoke("demo", "--rollouts", "0").exit_code == 2
+
+
+@pytest.mark.parametrize("command", [["demo"], ["proxy"], ["ls"], ["show"], ["stats"], ["export", "model-calls"]])
+def test_every_help_has_an_example(invoke: Invoke, command: list[str]) -> None:
+    text = invoke(*command, "--help").stdout
+    assert f"otel-gym {' '.join(command)} " in text.split("Example:")[1]

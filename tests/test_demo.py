@@ -1,0 +1,136 @@
+"""The demo: real clients through the proxy, and what a reader then finds on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from otel_gym.cli.main import app
+from otel_gym.demo.dialects import DIALECTS
+from otel_gym.records.model_call import ModelCallRecord
+from otel_gym.store.reader import Store
+from otel_gym.views.summary import RolloutSummary, mark_superseded, summarize_rollout
+
+pytest.importorskip("openai")
+pytest.importorskip("anthropic")
+
+from otel_gym.demo.run import run_demo
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass
+class Demo:
+    directory: Path
+    stdout: str
+    stderr: str
+    returncode: int
+
+    @property
+    def records(self) -> list[ModelCallRecord]:
+        lines = (self.directory / "model_calls.jsonl").read_text().splitlines()
+        return [ModelCallRecord.model_validate(json.loads(line)) for line in lines]
+
+    @property
+    def summaries(self) -> dict[str, RolloutSummary]:
+        rows = mark_superseded(summarize_rollout(rollout) for rollout in Store(self.directory).rollouts())
+        return {row.rollout_id: row for row in rows}
+
+
+def run_demo_command(directory: Path) -> Demo:
+    command = [sys.executable, "-m", "otel_gym.cli", "demo", "--dir", str(directory)]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    # A proxy that would swallow every call, were it used: the demo stays on loopback.
+    clean |= {
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+        "ALL_PROXY": "http://127.0.0.1:9",
+    }
+    done = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, check=False, timeout=60)
+    return Demo(directory, done.stdout, done.stderr, done.returncode)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    return run_demo_command(tmp_path_factory.mktemp("demo") / "store")
+
+
+def test_the_demo_succeeds_and_says_nothing_else(demo: Demo) -> None:
+    assert demo.returncode == 0, demo.stderr
+    assert demo.stderr == ""
+    assert "\x1b" not in demo.stdout
+
+
+def test_its_rollouts_are_rewarded_and_the_cut_one_is_superseded(demo: Demo) -> None:
+    summaries = demo.summaries
+    assert list(summaries) == [f"{task}-0" for task in range(8)] + ["7-0-a1"]
+    assert summaries["7-0"].status == "error"
+    assert summaries["7-0"].superseded_by == "7-0-a1"
+    assert all((row.reward, row.status) == (1.0, "ok") for row in summaries.values() if row.counts)
+
+
+def test_every_call_became_one_record_in_every_dialect_streamed_and_plain(demo: Demo) -> None:
+    """The Anthropic client makes a GenAI span of its own around each call: that is no second call."""
+    records = demo.records
+    assert len(records) == 23
+    forms = {(record.dialect, bool((record.request or {}).get("stream"))) for record in records}
+    assert forms == {(dialect, stream) for dialect in ("chat", "responses", "messages") for stream in (False, True)}
+    assert sum(row.calls for row in demo.summaries.values()) == len(records)
+
+
+def test_it_shows_tools_reasoning_cache_errors_and_a_retry(demo: Demo) -> None:
+    records = demo.records
+    assert max(len(record.tool_calls) for record in records) == 2
+    assert {record.dialect for record in records if record.reasoning_content} == {"chat", "responses", "messages"}
+    assert {record.error_category for record in records} == {None, "not_found", "rate_limit", "connection"}
+    assert demo.summaries["6-0"].retries == 1
+    growing = [record.cached_tokens for record in records if record.dialect == "responses"][2:]
+    assert growing == sorted(growing)
+    assert growing[-1] > growing[0] == 0
+
+
+def test_the_commands_that_it_names_work(demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = [line.strip() for line in demo.stdout.split("Now try:")[1].splitlines() if line.strip()]
+    assert len(commands) == 4
+    for command in commands:
+        program, *arguments = shlex.split(command)
+        result = CliRunner().invoke(app, arguments)
+        assert (program, result.exit_code) == ("otel-gym", 0), result.stderr
+    assert (tmp_path / "model_calls.parquet").exists()
+
+
+def test_rollouts_are_as_many_as_asked_and_launches_stay_apart(tmp_path: Path) -> None:
+    first, second = (run_demo(tmp_path / "store", count, run_id) for count, run_id in ((1, "mine"), (9, "other")))
+    assert (first.problems, second.problems) == ([], [])
+    assert [(row.run_id, row.rollout_id) for row in first.rollouts] == [("mine", "0-0")]
+    assert {row.run_id for row in second.rollouts} == {"other"}
+    assert {row.rollout_id for row in second.rollouts} >= {"0-0", "0-1", "7-0"}
+    assert second.records == 25
+
+
+def test_a_folder_of_another_making_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    result = CliRunner().invoke(app, ["demo", "--dir", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "not a store of otel_gym" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_the_demo_of_capture_does_not_run_with_capture_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_GYM", "0")
+    result = CliRunner().invoke(app, ["demo", "--dir", str(tmp_path / "store")])
+    assert result.exit_code == 2
+    assert "OTEL_GYM=0" in result.stderr
+
+
+def test_the_scripted_model_speaks_three_dialects() -> None:
+    assert sorted(DIALECTS) == ["/v1/chat/completions", "/v1/messages", "/v1/responses"]
