@@ -9,9 +9,14 @@ from __future__ import annotations
 from otel_gym.conventions import MODEL_CALL_ID
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import StoredSpan
-from otel_gym.views.model_calls import is_model_call
 
 SpanIds = tuple[str, str]
+
+_INFERENCE = frozenset({"chat", "generate_content", "text_completion"})
+
+
+def is_model_call(span: StoredSpan) -> bool:
+    return span.attributes.get("gen_ai.operation.name") in _INFERENCE
 
 
 def without_client_layer(rollout: RolloutSpans) -> RolloutSpans:

@@ -16,10 +16,10 @@ from otel_gym.content import KeptBody, body_of_text
 from otel_gym.records.model_call import ModelCallRecord, build_model_call_record
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
+from otel_gym.views.layers import is_model_call, without_client_layer
 from otel_gym.wire.dialects import DIALECTS
 from otel_gym.wire.exchange import Exchange, Execution, Raised
 
-_INFERENCE = frozenset({"chat", "generate_content", "text_completion"})
 _NO_BODY = KeptBody(b"")
 
 # Spellings of earlier conventions, newest first.
@@ -46,13 +46,10 @@ def model_call_records(rollout: RolloutSpans) -> list[ModelCallRecord]:
 
 
 def model_calls(rollout: RolloutSpans) -> Iterator[StoredModelCall]:
-    calls = [span for span in rollout.spans if is_model_call(span)]
+    """A client's own span around a captured call is no second call (R033)."""
+    calls = [span for span in without_client_layer(rollout).spans if is_model_call(span)]
     for index, span in enumerate(calls):
         yield StoredModelCall(span, record_of(span, index))
-
-
-def is_model_call(span: StoredSpan) -> bool:
-    return span.attributes.get("gen_ai.operation.name") in _INFERENCE
 
 
 def record_of(span: StoredSpan, call_index: int) -> ModelCallRecord:

@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 
 from otel_gym.content import fits_int64, safe_json, safe_text
 from otel_gym.store.reader import RolloutSpans
-from otel_gym.views.layers import without_client_layer
 from otel_gym.views.model_calls import model_call_records
 
 Row = dict[str, Any]
@@ -89,7 +88,7 @@ SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in COLUMNS])
 def model_call_rows(rollouts: Iterable[RolloutSpans]) -> Iterator[Row]:
     """A row a record, rollout by rollout; ``run_id`` and ``rollout_id`` come first."""
     for rollout in rollouts:
-        for record in model_call_records(without_client_layer(rollout)):
+        for record in model_call_records(rollout):
             # Not model_dump: it would copy every body, and recurse as deep as a hostile server nests.
             yield {"run_id": rollout.run_id, "rollout_id": rollout.rollout_id, **dict(record)}
 
