@@ -14,16 +14,24 @@ from typing import Any
 from otel_gym.content import fits_int64, safe_text
 from otel_gym.store.span import SpanEvent, SpanLink, StoredSpan
 
-try:  # compiled where it imports; the tracer also runs in environments that lack it
-    import msgspec
+# Compiled where it imports; the tracer also runs in environments that lack it.
+_encode: Callable[[Any], bytes]
+try:
+    import orjson
 
-    _encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
-    _decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
+    _encode = orjson.dumps
 except ImportError:
 
     def _encode(value: Any) -> bytes:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
+
+_decode: Callable[[bytes], Any]
+try:
+    import msgspec
+
+    _decode = msgspec.json.Decoder().decode
+except ImportError:
     _decode = json.loads
 
 KIND_NAMES = {
@@ -105,7 +113,11 @@ _ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
 
 
 def key_values(attributes: Mapping[Any, Any]) -> list[dict[str, Any]]:
-    return [{"key": str(key), "value": any_value(value)} for key, value in attributes.items()]
+    # Texts, which most values are, without a call: this runs for every attribute of every span.
+    return [
+        {"key": str(key), "value": {"stringValue": value} if type(value) is str else any_value(value)}
+        for key, value in attributes.items()
+    ]
 
 
 def python_value(value: Any) -> Any:

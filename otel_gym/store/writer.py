@@ -1,58 +1,43 @@
 """Appends encoded lines to the live files of a store.
 
-No thread and no queue here: whoever calls decides when. One writer belongs to one process.
+No thread and no queue here: whoever calls decides when. One writer belongs to one process, and its
+files to it alone.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from otel_gym.store.layout import COUNTS, LIVE_SUFFIX, new_writer_name, rollout_folder
+from otel_gym.store.layout import COUNTS, LIVE_SUFFIX, OPEN, new_writer_name, rollout_folder
 from otel_gym.store.otlp_json import encode_json
+
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
 
 
 class StoreWriter:
-    """Writes lines by rollout; ``lines_written`` and ``lines_lost`` count what became of them.
+    """Writes whole lines by rollout.
 
-    A line that cannot be written (disk full, no permission) is counted and ``last_error`` says why;
-    nothing is raised.
+    ``sync`` True: what ``append`` returns for is on the disk, not in its cache. A failure (disk full,
+    no permission, folder gone) is raised as OSError after the file was cut back to its last whole line,
+    so that writing can go on later without a torn line in the middle.
     """
 
-    def __init__(self, directory: Path, service: str = "unknown") -> None:
+    def __init__(self, directory: Path, service: str = "unknown", *, sync: bool = False) -> None:
         self.directory = directory
         self.name = new_writer_name(service)
-        self.lines_written = 0
-        self.lines_lost = 0
-        self.last_error: OSError | None = None
+        self.sync = sync
         self._paths: dict[str, Path] = {}
-        self._torn: set[str] = set()
 
-    def write(self, lines: Iterable[tuple[str, bytes]]) -> None:
-        """Appends (rollout id, line without its newline) pairs, one system call per rollout."""
-        batches: dict[str, list[bytes]] = {}
-        for rollout_id, line in lines:
-            batches.setdefault(rollout_id, []).append(line)
-        for rollout_id, batch in batches.items():
-            self._append(rollout_id, batch)
-
-    def _append(self, rollout_id: str, batch: list[bytes]) -> None:
-        head = b"\n" if rollout_id in self._torn else b""
-        content = head + b"\n".join(batch) + b"\n"
+    def append(self, rollout_id: str, lines: bytes | bytearray) -> None:
+        """Appends lines, each with its newline, by one system call where the kernel takes them whole."""
+        descriptor = self._open(rollout_id)
         try:
-            descriptor = self._open(rollout_id)
-        except OSError as error:
-            self._lose(batch, error)
-            return
-        try:
-            _write_all(descriptor, content)
-        except OSError as error:
-            self._torn.add(rollout_id)
-            self._lose(batch, error)
-        else:
-            self._torn.discard(rollout_id)
-            self.lines_written += len(batch)
+            _append_whole(descriptor, lines)
+            if self.sync:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -63,31 +48,75 @@ class StoreWriter:
                 return os.open(path, os.O_WRONLY | os.O_APPEND)
             except FileNotFoundError:  # someone cleared the store under us: begin anew
                 pass
-        folder = rollout_folder(self.directory, rollout_id)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.name}{LIVE_SUFFIX}"
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        path = rollout_folder(self.directory, rollout_id) / f"{self.name}{LIVE_SUFFIX}"
+        self._make_folder(path.parent)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        if self.sync:
+            _sync_folder(path.parent)
         self._paths[rollout_id] = path
         return descriptor
 
+    def append_open(self, lines: bytes | bytearray) -> None:
+        """Appends start records of spans that are still open."""
+        path = self._open_spans_path()
+        self._make_folder(path.parent)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
+        try:
+            _append_whole(descriptor, lines)
+        finally:
+            os.close(descriptor)
+
+    def replace_open(self, lines: bytes | bytearray) -> None:
+        """Replaces all start records of this writer; without any the file goes."""
+        path = self._open_spans_path()
+        if lines:
+            self._replace(path, lines)
+        else:
+            path.unlink(missing_ok=True)
+
     def write_counts(self, counts: Mapping[str, int]) -> None:
         """Replaces this process's counters (``uncaptured_calls``, ``lost_spans``) beside the spans."""
-        path = self.directory / COUNTS / f"{self.name}.json"
+        self._replace(self.directory / COUNTS / f"{self.name}.json", encode_json(dict(counts)))
+
+    def _open_spans_path(self) -> Path:
+        return self.directory / OPEN / f"{self.name}{LIVE_SUFFIX}"
+
+    def _replace(self, path: Path, content: bytes | bytearray) -> None:
+        self._make_folder(path.parent)
+        temporary = path.with_suffix(".tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_suffix(".tmp")
-            temporary.write_bytes(encode_json(dict(counts)))
-            temporary.replace(path)
-        except OSError as error:
-            self.last_error = error
+            _write_all(descriptor, content)
+        finally:
+            os.close(descriptor)
+        temporary.replace(path)
 
-    def _lose(self, batch: list[bytes], error: OSError) -> None:
-        self.lines_lost += len(batch)
-        self.last_error = error
+    def _make_folder(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        for missing in (*reversed(folder.relative_to(self.directory).parents), folder.relative_to(self.directory)):
+            (self.directory / missing).mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
 
 
-def _write_all(descriptor: int, content: bytes) -> None:
+def _append_whole(descriptor: int, lines: bytes | bytearray) -> None:
+    start = os.fstat(descriptor).st_size
+    try:
+        _write_all(descriptor, lines)
+    except OSError:
+        os.ftruncate(descriptor, start)
+        raise
+
+
+def _write_all(descriptor: int, content: bytes | bytearray) -> None:
     view = memoryview(content)
     while view:
         written = os.write(descriptor, view)
         view = view[written:]
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

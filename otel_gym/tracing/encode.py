@@ -9,7 +9,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from otel_gym.content import KeptBody, body_text, safe_text
+from otel_gym.content import KeptBody, body_text
 from otel_gym.conventions import (
     BODY_BYTES,
     BODY_ENCODING,
@@ -22,41 +22,71 @@ from otel_gym.conventions import (
 from otel_gym.store.otlp_json import encode_json, key_values
 from otel_gym.tracing.payloads import Payload
 
+# What a finished span costs while it waits, beyond its texts.
+_SPAN_BYTES = 3000
+
 _IS_REMOTE_KNOWN = 0x100
 _IS_REMOTE = 0x200
 
 
-def encode_span(span: ReadableSpan, payload: Payload | None) -> bytes:
-    """One TracesData with one span, without a newline."""
+def encode_span(span: ReadableSpan, payload: Payload | None = None) -> bytes:
+    """One TracesData with one span, and its newline. A span that has not ended has no end time."""
     head, tail = _envelope(span.resource, span.instrumentation_scope)
-    return head + encode_json(_span(span, payload)) + tail
+    return b"%b%b%b" % (head, encode_json(_span(span, payload)), tail)
+
+
+def size_of(span: ReadableSpan) -> int:
+    """About what a span that waits holds in memory, in bytes."""
+    return _SPAN_BYTES + sum([len(value) for value in _attributes(span).values() if type(value) is str])
 
 
 def _span(span: ReadableSpan, payload: Payload | None) -> dict[str, Any]:
     context, parent = span.context, span.parent
+    attributes = _without_queries(_attributes(span))
+    if payload is not None:
+        attributes = {**attributes, **_payload_attributes(payload)}
+    encoded: dict[str, Any] = {"traceId": "%032x" % context.trace_id, "spanId": "%016x" % context.span_id}
     flags = int(context.trace_flags) | _IS_REMOTE_KNOWN
-    encoded: dict[str, Any] = {"traceId": format(context.trace_id, "032x"), "spanId": format(context.span_id, "016x")}
-    if context.trace_state:
-        encoded["traceState"] = context.trace_state.to_header()
     if parent is not None:
-        encoded["parentSpanId"] = format(parent.span_id, "016x")
+        encoded["parentSpanId"] = "%016x" % parent.span_id
         flags |= _IS_REMOTE if parent.is_remote else 0
-    encoded |= {
-        "flags": flags,
-        "name": safe_text(span.name),
-        "kind": span.kind.value + 1,
-        "startTimeUnixNano": str(span.start_time or 0),
-        "endTimeUnixNano": str(span.end_time or 0),
-        "attributes": key_values(_without_queries(span.attributes or {})) + _payload_attributes(payload),
-        "status": _status(span),
-    }
-    if span.events:
-        encoded["events"] = [_event(event) for event in span.events]
-    if span.links:
-        encoded["links"] = [_link(link) for link in span.links]
-    if span.dropped_attributes:
-        encoded["droppedAttributesCount"] = span.dropped_attributes
+    encoded["flags"] = flags
+    encoded["name"] = span.name
+    encoded["kind"] = span.kind.value + 1
+    encoded["startTimeUnixNano"] = str(span.start_time)
+    if span.end_time is not None:
+        encoded["endTimeUnixNano"] = str(span.end_time)
+    encoded["attributes"] = key_values(attributes)
+    _add_rest(encoded, span)
     return encoded
+
+
+def _attributes(span: ReadableSpan) -> Mapping[str, Any]:
+    """The span's attributes, as the dict below the SDK's wrappers where there is one.
+
+    Iterating the wrappers costs more than encoding what they hold.
+    """
+    attributes: Any = span._attributes
+    return getattr(attributes, "_dict", attributes) or {}
+
+
+def _add_rest(encoded: dict[str, Any], span: ReadableSpan) -> None:
+    """What most spans do not have."""
+    if span.status.status_code.value:
+        encoded["status"] = _status(span)
+    if span.context.trace_state:
+        encoded["traceState"] = span.context.trace_state.to_header()
+    if span._events:
+        encoded["events"] = [_event(event) for event in span.events]
+    if span._links:
+        encoded["links"] = [_link(link) for link in span.links]
+    for name, dropped in (
+        ("droppedAttributesCount", span.dropped_attributes),
+        ("droppedEventsCount", span.dropped_events),
+        ("droppedLinksCount", span.dropped_links),
+    ):
+        if dropped:
+            encoded[name] = dropped
 
 
 # Where HTTP instrumentations, old and new, put a URL's query. Clients send keys in it.
@@ -74,14 +104,14 @@ def _without_queries(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
 def _status(span: ReadableSpan) -> dict[str, Any]:
     status: dict[str, Any] = {"code": span.status.status_code.value}
     if span.status.description:
-        status["message"] = safe_text(span.status.description)
+        status["message"] = span.status.description
     return status
 
 
 def _event(event: Any) -> dict[str, Any]:
     return {
         "timeUnixNano": str(event.timestamp),
-        "name": safe_text(event.name),
+        "name": event.name,
         "attributes": key_values(event.attributes or {}),
     }
 
@@ -94,14 +124,12 @@ def _link(link: Any) -> dict[str, Any]:
     }
 
 
-def _payload_attributes(payload: Payload | None) -> list[dict[str, Any]]:
-    if payload is None:
-        return []
+def _payload_attributes(payload: Payload) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     for name, body in ((REQUEST_BODY, payload.request), (RESPONSE_BODY, payload.response)):
         if body is not None:
             attributes |= _body_attributes(name, body)
-    return key_values(attributes)
+    return attributes
 
 
 def _body_attributes(name: str, body: KeptBody) -> dict[str, Any]:
@@ -145,5 +173,5 @@ def _encode_envelope(resource: Resource, scope: InstrumentationScope | None) -> 
         + b',"scopeSpans":[{"scope":'
         + encode_json(scope_json)
         + b',"spans":[',
-        b'],"schemaUrl":' + encode_json(schema_url) + b"}]}]}",
+        b'],"schemaUrl":' + encode_json(schema_url) + b"}]}]}\n",
     )

@@ -35,15 +35,19 @@ class RolloutSpanExporter(SpanExporter):
         self._writer = StoreWriter(self._directory, "exporter")
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        batches: dict[str, bytearray] = {}
         try:
-            lines = [_line(span) for span in spans if _is_ours(span)]
+            for span in spans:
+                if _is_ours(span):
+                    lines = batches.setdefault(_rollout_id(span), bytearray())
+                    lines += encode_span(span, slots.take(span.context))
+            with self._lock:
+                for rollout_id, lines in batches.items():
+                    self._writer.append(rollout_id, lines)
         except Exception:
-            log_once("a batch of spans could not be encoded")
+            log_once("a batch of spans could not be exported")
             return SpanExportResult.FAILURE
-        with self._lock:
-            lost = self._writer.lines_lost
-            self._writer.write(lines)
-            return SpanExportResult.SUCCESS if self._writer.lines_lost == lost else SpanExportResult.FAILURE
+        return SpanExportResult.SUCCESS
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         return True
@@ -56,6 +60,5 @@ def _is_ours(span: ReadableSpan) -> bool:
     return is_gym_span(span.attributes, identity_of_start(span.attributes, None))
 
 
-def _line(span: ReadableSpan) -> tuple[str, bytes]:
-    rollout_id = storable_rollout_id((span.attributes or {}).get(ROLLOUT_ID))
-    return rollout_id, encode_span(span, slots.take(span.context))
+def _rollout_id(span: ReadableSpan) -> str:
+    return storable_rollout_id((span.attributes or {}).get(ROLLOUT_ID))

@@ -6,11 +6,13 @@ from functools import partial
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.trace import SpanKind
 
 from otel_gym.conventions import ROLLOUT_ID, RUN_ID, UNASSIGNED
 from otel_gym.identity import Identity, is_valid_id
-from otel_gym.tracing.encode import encode_span
+from otel_gym.tracing.encode import encode_span, size_of
 from otel_gym.tracing.membership import identity_attributes, identity_of_start, is_gym_span
+from otel_gym.tracing.open_spans import has_start_record
 from otel_gym.tracing.payloads import slots
 from otel_gym.tracing.recorder import Recorder, log_once
 
@@ -25,12 +27,15 @@ class RolloutSpanProcessor(SpanProcessor):
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         try:
             attributes = span.attributes or {}
-            if ROLLOUT_ID in attributes and RUN_ID in attributes:
-                return
-            identity = identity_of_start(attributes, parent_context)
-            if is_gym_span(attributes, identity):
+            if ROLLOUT_ID not in attributes or RUN_ID not in attributes:
+                identity = identity_of_start(attributes, parent_context)
+                if not is_gym_span(attributes, identity):
+                    return
                 identity = Identity(identity.rollout_id, identity.run_id or self.run_id)
                 span.set_attributes(identity_attributes(identity))
+            if has_start_record(span):
+                self.recorder.open_spans.enter(span)
+                self.recorder.wake()
         except Exception:
             log_once("a span could not be stamped with its rollout")
 
@@ -39,9 +44,15 @@ class RolloutSpanProcessor(SpanProcessor):
         if not attributes or ROLLOUT_ID not in attributes:
             return
         try:
-            payload = slots.take(span.context)
             rollout_id = storable_rollout_id(attributes[ROLLOUT_ID])
-            self.recorder.add_span(rollout_id, partial(encode_span, span, payload))
+            self.recorder.open_spans.leave(span)
+            payload = slots.take(span.context)
+            if span.kind is SpanKind.SERVER:
+                # In the path of a request: hand over now, encode later.
+                self.recorder.add_span(rollout_id, partial(encode_span, span, payload), size_of(span))
+            else:
+                # Encoding now costs less than keeping spans for later, and the queue holds bytes.
+                self.recorder.add_line(rollout_id, encode_span(span, payload))
         except Exception:
             self.recorder.spans_lost += 1
             log_once("a span could not be handed over")

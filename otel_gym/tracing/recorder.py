@@ -1,8 +1,8 @@
 """The queue between traced code and the store, and the one thread that drains it.
 
 Traced code hands over ended spans, or jobs that end spans (parsing an exchange); the thread runs them
-and appends their lines, grouped. Nothing here raises into traced code or makes it wait; what
-cannot be kept is counted.
+and appends their lines, grouped by rollout. Nothing here raises into traced code or makes it wait;
+what cannot be kept is counted.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from otel_gym.settings import DEFAULT_EXIT_TIMEOUT_S
 from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing.open_spans import OpenSpans
 
 logger = logging.getLogger("otel_gym")
 
@@ -24,39 +27,58 @@ LINGER_S = 0.02
 # Rounds without work after which it sleeps until it is woken. Waking a thread costs traced code more
 # than all else that it does here, so while there is traffic nobody wakes anybody.
 _ROUNDS_BEFORE_SLEEP = 50
+# Lines that are gathered before they are written without waiting for the end of the round.
+_BATCH_BYTES = 4 * 1024 * 1024
 
 Job = Callable[[], None]
-Line = tuple[str, bytes]
 
-# What a finished span costs while it waits, beyond its texts.
-_SPAN_BYTES = 4096
+
+class _Item(NamedTuple):
+    """What waits: a job, the line of a span, or (``run`` set too) a span whose line ``run`` makes.
+
+    ``written`` hears what became of it.
+    """
+
+    size: int
+    rollout_id: str | None = None
+    line: bytes = b""
+    run: Callable[[], Any] | None = None
+    written: Callable[[bool], None] | None = None
 
 
 class Recorder:
-    """``pending_bytes`` is what waits; ``spans_lost`` counts lines that found no room or no disk."""
+    """``pending_bytes`` is what waits; ``spans_lost`` counts spans that found no room or no disk."""
 
     def __init__(
-        self, new_writer: Callable[[], StoreWriter], queue_bytes: int, exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S
+        self,
+        new_writer: Callable[[], StoreWriter],
+        queue_bytes: int,
+        exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S,
+        *,
+        write_each: bool = False,
     ) -> None:
         self._new_writer = new_writer
         self._queue_bytes = queue_bytes
         self._exit_timeout_s = exit_timeout_s
+        self._write_each = write_each
         self._reset()
         _recorders.add(self)
 
     def _reset(self) -> None:
         self._writer: StoreWriter | None = None
         self._condition = threading.Condition()
-        self._items: deque[tuple[Job, int]] = deque()
+        self._items: deque[_Item] = deque()
         self._thread: threading.Thread | None = None
         self._thread_id: int | None = None
         self._asleep = False
-        self._flush_wanted = False
-        self._batch: list[Line] = []
+        self._hurry = False
+        self._batches: dict[str, list[bytes]] = {}
+        self._batch_bytes = 0
         self._submitted = 0
         self._finished = 0
         self._counts: dict[str, int] = {}
         self._counts_written: dict[str, int] = {}
+        self.open_spans = OpenSpans()
         self.pending_bytes = 0
         self.spans_lost = 0
 
@@ -64,7 +86,7 @@ class Recorder:
         """Adds one to a counter that is kept beside the spans (``uncaptured_calls`` …)."""
         with self._condition:
             self._counts[name] = self._counts.get(name, 0) + 1
-        self._submit(_nothing, 0, 0)
+        self.wake()
 
     def hold(self, size: int) -> bool:
         """Books ``size`` bytes of an exchange that is still under way; False where there is no room."""
@@ -74,32 +96,54 @@ class Recorder:
             self.pending_bytes += size
             return True
 
-    def add_span(self, rollout_id: str, encode: Callable[[], bytes]) -> None:
-        """Writes the line that ``encode`` makes, on the thread: traced code pays for the hand-over only."""
+    def add_line(self, rollout_id: str, line: bytes) -> None:
+        """Writes the line of a span, newline included."""
         if threading.get_ident() == self._thread_id:  # made by a job: part of the batch at hand
-            self._batch.append((rollout_id, encode()))
-        elif not self._submit(lambda: self._batch.append((rollout_id, encode())), _SPAN_BYTES, _SPAN_BYTES):
-            self.spans_lost += 1
+            self._keep(rollout_id, line)
+        else:
+            self._add(_Item(len(line), rollout_id, line))
 
-    def add_job(self, job: Job, size: int, held: int = 0) -> bool:
+    def add_span(self, rollout_id: str, encode: Callable[[], bytes], size: int) -> None:
+        """Writes the line that ``encode`` makes, on the thread; ``size`` is about what waits until then."""
+        if threading.get_ident() == self._thread_id:
+            self._keep(rollout_id, encode())
+        else:
+            self._add(_Item(size, rollout_id, run=encode))
+
+    def _add(self, item: _Item) -> None:
+        if not self._submit(item, item.size):
+            self.spans_lost += 1
+        if self.pending_bytes * 2 > self._queue_bytes:
+            time.sleep(0)  # let the thread have the interpreter: slower, but nothing is lost
+
+    def add_job(self, job: Job, size: int, held: int = 0, written: Callable[[bool], None] | None = None) -> bool:
         """Runs ``job`` on the thread; its ``size`` bytes, ``held`` of them booked before, count until it is written.
 
-        False, and nothing is run, where there is no room.
+        False, and nothing is run, where there is no room. With ``written`` it is done at once, and
+        ``written(True)`` is called on the thread when its spans are in the file (synced, if the writer syncs).
         """
-        return self._submit(job, size, size - held)
+        return self._submit(_Item(size, run=job, written=written), size - held)
 
-    def _submit(self, item: Job, size: int, more: int) -> bool:
+    def _submit(self, item: _Item, more: int) -> bool:
         with self._condition:
             if more > 0 and self.pending_bytes + more > self._queue_bytes:
                 return False
             self.pending_bytes += more
-            self._items.append((item, size))
+            self._items.append(item)
             self._submitted += 1
             if self._thread is None:
                 self._start()
             elif self._asleep:
                 self._condition.notify_all()
+            elif item.written is not None:
+                self._hurry = True
+                self._condition.notify_all()
             return True
+
+    def wake(self) -> None:
+        """Makes the thread look within its next round, where it may be asleep."""
+        if self._asleep or self._thread is None:
+            self._submit(_Item(0), 0)
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="otel-gym-recorder", daemon=True)
@@ -111,9 +155,9 @@ class Recorder:
             return False
         with self._condition:
             target = self._submitted
-            if self._finished >= target:
+            if self._finished >= target and self._counts == self._counts_written:
                 return True
-            self._flush_wanted = True
+            self._hurry = True
             self._condition.notify_all()
             return self._condition.wait_for(lambda: self._finished >= target, timeout_s)
 
@@ -127,65 +171,87 @@ class Recorder:
         while True:
             items = self._next_items(empty_rounds > _ROUNDS_BEFORE_SLEEP)
             empty_rounds = 0 if items else empty_rounds + 1
-            for item, _ in items:
+            for item in items:
                 self._take(item)
             self._write()
+            self._write_rest()
             with self._condition:
                 self._finished += len(items)
-                self.pending_bytes -= sum(size for _, size in items)
+                self.pending_bytes -= sum(item.size for item in items)
                 self._condition.notify_all()
 
-    def _next_items(self, may_sleep: bool) -> list[tuple[Job, int]]:
+    def _next_items(self, may_sleep: bool) -> list[_Item]:
         with self._condition:
             if may_sleep:
                 self._asleep = True
                 self._condition.wait_for(lambda: self._items)
                 self._asleep = False
-            if not self._flush_wanted:
-                self._condition.wait_for(lambda: self._flush_wanted, LINGER_S)
-            self._flush_wanted = False
+            if not self._hurry:
+                self._condition.wait_for(lambda: self._hurry, LINGER_S)
+            self._hurry = False
             items = list(self._items)
             self._items.clear()
             return items
 
-    def _take(self, item: Job) -> None:
+    def _take(self, item: _Item) -> None:
+        lost = self.spans_lost
         try:
-            item()
+            line = item.run() if item.run is not None else item.line
+            if item.rollout_id is not None:
+                self._keep(item.rollout_id, line)
         except Exception:
             self.spans_lost += 1
             log_once("a span could not be made")
+        if item.written is not None:
+            self._write()
+            item.written(self.spans_lost == lost)
+        elif self._write_each or self._batch_bytes > _BATCH_BYTES:
+            self._write()
+
+    def _keep(self, rollout_id: str, line: bytes) -> None:
+        batch = self._batches.get(rollout_id)
+        if batch is None:
+            batch = self._batches[rollout_id] = []
+        batch.append(line)
+        self._batch_bytes += len(line)
 
     def _write(self) -> None:
-        batch, self._batch = self._batch, []
-        try:
-            writer = self._writer
-            if writer is None:
-                if not batch and not self._counts:
-                    return
-                writer = self._writer = self._new_writer()
-            writer.write(batch)
-            self._write_counts(writer)
-        except Exception:
-            self.spans_lost += len(batch)
-            log_once("the store could not be written")
-            return
-        if writer.last_error is not None:
-            log_once(f"spans are lost, the store cannot be written: {writer.last_error}", with_traceback=False)
+        batches, self._batches, self._batch_bytes = self._batches, {}, 0
+        for rollout_id, batch in batches.items():
+            try:
+                self._current_writer().append(rollout_id, b"".join(batch))
+            except Exception as error:
+                self._lose(len(batch), error)
 
-    def _write_counts(self, writer: StoreWriter) -> None:
+    def _current_writer(self) -> StoreWriter:
+        if self._writer is None:
+            self._writer = self._new_writer()
+        return self._writer
+
+    def _write_rest(self) -> None:
+        """Start records and counters: small, and never at the cost of a span."""
+        try:
+            if self.open_spans.has_changed():
+                self.open_spans.write(self._current_writer())
+            self._write_counts()
+        except Exception as error:
+            self._lose(0, error)
+
+    def _write_counts(self) -> None:
         with self._condition:
             counts = dict(self._counts)
-        lost = self.spans_lost + writer.lines_lost
-        if lost:
-            counts["lost_spans"] = lost
-        if counts == self._counts_written:
-            return
-        writer.write_counts(counts)
-        self._counts_written = counts
+        if self.spans_lost:
+            counts["lost_spans"] = self.spans_lost
+        if counts != self._counts_written:
+            self._current_writer().write_counts(counts)
+            self._counts_written = counts
 
-
-def _nothing() -> None:
-    """A job that only wakes the thread."""
+    def _lose(self, count: int, error: Exception) -> None:
+        self.spans_lost += count
+        if isinstance(error, OSError):
+            log_once(f"the store cannot be written, spans are lost and counted: {error}", with_traceback=False)
+        else:
+            log_once("the store could not be written")
 
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()

@@ -1,0 +1,58 @@
+"""Start records: what is known of spans that are still open, so that a killed run keeps its shape.
+
+Traced code only enters a span here and takes it out again. What is still open when the recorder's
+thread comes by gets a light record in ``open/<writer>.jsonl``; a span that ended before leaves none.
+"""
+
+from __future__ import annotations
+
+from opentelemetry.sdk.trace import ReadableSpan, Span
+
+from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing.encode import encode_span
+
+_ROLLOUT_SHAPE = frozenset({"rollout", "agent_step"})
+_OPERATIONS = frozenset({"invoke_agent", "execute_tool", "chat", "generate_content", "text_completion"})
+
+
+def has_start_record(span: ReadableSpan) -> bool:
+    """Rollouts, agents, steps, tools and model calls: the shape of a run. Not HTTP spans and the like."""
+    attributes = span.attributes or {}
+    return span.name in _ROLLOUT_SHAPE or attributes.get("gen_ai.operation.name") in _OPERATIONS
+
+
+class OpenSpans:
+    """``_open`` is changed by traced code (one dict operation, atomic), all else by the recorder's thread."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Span] = {}
+        self._recorded: set[int] = set()
+        self._lines_in_file = 0
+
+    def enter(self, span: Span) -> None:
+        self._open[span.context.span_id] = span
+
+    def leave(self, span: ReadableSpan) -> None:
+        self._open.pop(span.context.span_id, None)
+
+    def spans(self) -> list[Span]:
+        return list(self._open.values())
+
+    def has_changed(self) -> bool:
+        return self._open.keys() != self._recorded
+
+    def write(self, writer: StoreWriter) -> None:
+        """Appends records of newly open spans; rewrites the file when more than half of its spans have ended."""
+        open_spans = dict(self._open)
+        new = [span for span_id, span in open_spans.items() if span_id not in self._recorded]
+        if self._lines_in_file + len(new) > 2 * len(open_spans):
+            writer.replace_open(_lines(list(open_spans.values())))
+            self._lines_in_file = len(open_spans)
+        elif new:
+            writer.append_open(_lines(new))
+            self._lines_in_file += len(new)
+        self._recorded = set(open_spans)
+
+
+def _lines(spans: list[Span]) -> bytes:
+    return b"".join([encode_span(span) for span in spans])
