@@ -46,11 +46,14 @@ def _switch(text: str) -> bool:
     raise ValueError(text)
 
 
-def _content(text: str) -> str:
-    word = text.strip().lower()
-    if word in ("full", "none"):
-        return word
-    raise ValueError(text)
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        word = text.strip().lower()
+        if word in words:
+            return word
+        raise ValueError(text)
+
+    return read
 
 
 def _run_id(text: str) -> str:
@@ -84,7 +87,21 @@ SETTINGS: tuple[Setting, ...] = (
         _switch,
         "1 or 0",
     ),
-    Setting("OTEL_GYM_CONTENT", "bodies of model calls: `full`, or `none`", "full", _content, "full or none"),
+    Setting("OTEL_GYM_CONTENT", "bodies of model calls: `full`, or `none`", "full", _one_of("full", "none"), "full or none"),
+    Setting(
+        "OTEL_GYM_FSYNC",
+        "when lines are forced to the disk: `never`, once a `group` of lines, `always` (each line)",
+        "never",
+        _one_of("never", "group", "always"),
+        "never, group or always",
+    ),
+    Setting(
+        "OTEL_GYM_DURABILITY",
+        "`sync` holds the end of an answer until its span is on the disk, for at most 2 s; implies FSYNC=group",
+        "async",
+        _one_of("async", "sync"),
+        "async or sync",
+    ),
     Setting(
         "OTEL_GYM_QUEUE_BYTES",
         "bound of what waits for the writer; more is kept as head, length and sha256, and counted",
@@ -115,6 +132,8 @@ class Settings:
     run_id: str | None = None
     capture_unassigned: bool | None = None
     content: str = "full"
+    fsync: str = "never"
+    durability: str = "async"
     queue_bytes: int = DEFAULT_QUEUE_BYTES
     exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S
     problems: tuple[str, ...] = ()
@@ -126,6 +145,8 @@ _FIELDS = {
     "OTEL_GYM_RUN_ID": "run_id",
     "OTEL_GYM_CAPTURE_UNASSIGNED": "capture_unassigned",
     "OTEL_GYM_CONTENT": "content",
+    "OTEL_GYM_FSYNC": "fsync",
+    "OTEL_GYM_DURABILITY": "durability",
     "OTEL_GYM_QUEUE_BYTES": "queue_bytes",
     "OTEL_GYM_EXIT_TIMEOUT": "exit_timeout_s",
 }

@@ -13,6 +13,7 @@ from opentelemetry.trace import SpanKind
 
 from otel_gym import conventions as names
 from otel_gym.capture.clock import Clock
+from otel_gym.capture.durability import DurableSend, wait_until_written
 from otel_gym.capture.exceptions import raised_of
 from otel_gym.content import KEPT_HEAD_BYTES, KeptBody
 from otel_gym.identity import Identity
@@ -98,6 +99,7 @@ class CapturedCall:
         self._held = 0
         self._room = _HOLD_STEP_BYTES
         self._is_cut = False
+        self._is_handed_over = False
         self._on_last_byte = on_last_byte
         host, port = server_address
         attributes = start_attributes(dialect, host, port) | identity_attributes(identity)
@@ -107,6 +109,8 @@ class CapturedCall:
 
     async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves the request through ``app``; its exceptions go on to the server."""
+        if self._pipeline.settings.durability == "sync":
+            send = DurableSend(send, self._make_durable)
         token = otel_context.attach(trace.set_span_in_context(self._span))
         try:
             await app(scope, self._tee_receive(receive), self._tee_send(send))
@@ -114,7 +118,6 @@ class CapturedCall:
             self._exchange.raised = raised_of(error)
             raise
         finally:
-            self._exchange.returned_ns = self._clock.monotonic_ns() - self._start_ns
             otel_context.detach(token)
             self._hand_over()
 
@@ -178,16 +181,26 @@ class CapturedCall:
         self._response.cut()
         self._recorder.count("cut_bodies")
 
-    def _hand_over(self) -> None:
+    async def _make_durable(self) -> None:
+        if not await wait_until_written(self._hand_over):
+            self._recorder.count("not_durable")
+
+    def _hand_over(self, written: Callable[[bool], None] | None = None) -> bool:
+        """Once: at the end, or, where the client waits for the disk, before its last bytes. False: nothing is run."""
+        if self._is_handed_over:
+            return False
+        self._is_handed_over = True
         try:
+            self._exchange.returned_ns = self._clock.monotonic_ns() - self._start_ns
             size = self._request.size + self._response.size
-            if not self._is_cut and self._recorder.add_job(self._finish, size, self._held):
-                return
+            if not self._is_cut and self._recorder.add_job(self._finish, size, self._held, written):
+                return True
             if not self._is_cut:
                 self._cut()
-            self._recorder.add_job(self._finish, self._held, self._held)
+            return self._recorder.add_job(self._finish, self._held, self._held, written)
         except Exception:
             log_once("a model call could not be handed to the recorder")
+            return False
 
     def _cut_payload(self) -> Payload | None:
         if not self._is_cut:

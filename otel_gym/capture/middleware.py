@@ -278,7 +278,7 @@ def _flushing_before_shutdown(send: Send) -> Send:
         if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
             pipeline = active_pipeline()
             if pipeline is not None:
-                await asyncio.to_thread(pipeline.recorder.flush, pipeline.settings.exit_timeout_s)
+                await asyncio.to_thread(pipeline.stop, "the server shuts down")
         await send(message)
 
     return send_after_flush

@@ -45,10 +45,10 @@ def _span(span: ReadableSpan, payload: Payload | None) -> dict[str, Any]:
     attributes = _without_queries(_attributes(span))
     if payload is not None:
         attributes = {**attributes, **_payload_attributes(payload)}
-    encoded: dict[str, Any] = {"traceId": "%032x" % context.trace_id, "spanId": "%016x" % context.span_id}
+    encoded: dict[str, Any] = {"traceId": f"{context.trace_id:032x}", "spanId": f"{context.span_id:016x}"}
     flags = int(context.trace_flags) | _IS_REMOTE_KNOWN
     if parent is not None:
-        encoded["parentSpanId"] = "%016x" % parent.span_id
+        encoded["parentSpanId"] = f"{parent.span_id:016x}"
         flags |= _IS_REMOTE if parent.is_remote else 0
     encoded["flags"] = flags
     encoded["name"] = span.name

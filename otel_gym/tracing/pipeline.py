@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -47,6 +49,18 @@ class Pipeline:
     def recorder(self) -> Recorder:
         return self.processor.recorder
 
+    def end_open_spans(self, reason: str) -> None:
+        """Ends what is open as aborted: the process is told to stop, and its spans will not end by themselves."""
+        for span in self.recorder.open_spans.spans():
+            span.set_attribute("error.type", "aborted")
+            span.set_status(trace.StatusCode.ERROR, reason)
+            span.end()
+
+    def stop(self, reason: str) -> bool:
+        """Ends open spans and waits until everything is on disk, within the exit's time limit."""
+        self.end_open_spans(reason)
+        return self.recorder.flush(self.settings.exit_timeout_s)
+
     def identity(self, rollout_id: str | None, run_id: str | None = None) -> Identity:
         """With this pipeline's run id where none is named."""
         return Identity(rollout_id, run_id or self.run_id)
@@ -64,6 +78,7 @@ def configure(
     tracer_provider: TracerProvider | None = None,
     service_name: str | None = None,
     capture_unassigned: bool | None = None,
+    handle_sigterm: bool = False,
 ) -> Pipeline:
     """Turns tracing into the store on, whatever ``OTEL_GYM`` says; arguments win over the environment.
 
@@ -72,6 +87,7 @@ def configure(
     tracer_provider     the provider to join; default: the one already set, else a new one is set
     service_name        service.name of a new provider; OTEL_SERVICE_NAME
     capture_unassigned  store model calls without a rollout id; OTEL_GYM_CAPTURE_UNASSIGNED
+    handle_sigterm      on SIGTERM end open spans as aborted and write everything, then let the signal act
 
     Called again it sends what follows to the new folder; what came before is flushed first.
     """
@@ -79,7 +95,10 @@ def configure(
     settings = _settings()
     with _lock:
         _decided = True
-        return _set_up(settings, directory, run_id, tracer_provider, service_name, capture_unassigned)
+        pipeline = _set_up(settings, directory, run_id, tracer_provider, service_name, capture_unassigned)
+    if handle_sigterm:
+        _handle_sigterm()
+    return pipeline
 
 
 def active_pipeline() -> Pipeline | None:
@@ -156,10 +175,11 @@ def _recorder(folder: Path, settings: Settings, provider: TracerProvider, announ
     def new_writer() -> StoreWriter:
         if announce and os.getpid() == process:
             print(f"otel_gym: spans go to {folder}", file=sys.stderr)
-        return StoreWriter(folder, service)
+        return StoreWriter(folder, service, sync=sync)
 
     process = os.getpid()
-    return Recorder(new_writer, settings.queue_bytes, settings.exit_timeout_s)
+    sync = settings.fsync != "never" or settings.durability == "sync"
+    return Recorder(new_writer, settings.queue_bytes, settings.exit_timeout_s, write_each=settings.fsync == "always")
 
 
 _joined: dict[int, RolloutSpanProcessor] = {}
@@ -178,6 +198,21 @@ def _joined_processor(provider: TracerProvider, recorder: Recorder, run_id: str 
     processor.recorder.flush(30.0)
     processor.recorder, processor.run_id = recorder, run_id
     return processor
+
+
+def _handle_sigterm() -> None:
+    previous = signal.getsignal(signal.SIGTERM)
+
+    def stop_and_pass_on(number: int, frame: FrameType | None) -> None:
+        if _pipeline is not None:
+            _pipeline.stop("SIGTERM")
+        if callable(previous):
+            previous(number, frame)
+            return
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, stop_and_pass_on)
 
 
 def _flush_at_exit() -> None:

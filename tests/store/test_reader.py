@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -127,26 +129,53 @@ def test_rollouts_come_in_natural_order_and_unassigned_last(tmp_path):
 def test_a_writer_names_its_own_file_and_appends(tmp_path):
     first, second = StoreWriter(tmp_path, "svc/../x"), StoreWriter(tmp_path, "svc")
     for writer in (first, second, first):
-        writer.write([("1-0", b"{}"), ("2-0", b"{}")])
+        for rollout_id in ("1-0", "2-0"):
+            writer.append(rollout_id, b"{}\n")
     files = sorted((tmp_path / "spans" / "rollout_id=1-0").iterdir())
     assert sorted(path.read_bytes() for path in files) == [b"{}\n", b"{}\n{}\n"]
-    assert first.lines_written == 4
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)
+    assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in files[0].parents[:2])
 
 
 def test_a_store_that_was_cleared_under_a_writer_is_begun_anew(tmp_path):
     writer = StoreWriter(tmp_path)
-    writer.write([("1-0", b"1")])
+    writer.append("1-0", b"1\n")
     (path,) = (tmp_path / "spans" / "rollout_id=1-0").iterdir()
     path.unlink()
     path.parent.rmdir()
-    writer.write([("1-0", b"2")])
+    writer.append("1-0", b"2\n")
     assert path.read_bytes() == b"2\n"
 
 
 def test_an_id_that_leaves_the_folder_is_never_written(tmp_path):
     writer = StoreWriter(tmp_path / "s")
     with pytest.raises(ValueError, match="may not name a folder"):
-        writer.write([("../../x", b"{}")])
+        writer.append("../../x", b"{}\n")
+
+
+def test_a_write_that_fails_half_way_leaves_no_torn_line(tmp_path, monkeypatch):
+    writer = StoreWriter(tmp_path)
+    writer.append("1-0", b"first\n")
+    real_write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, content: real_write(descriptor, content[:3]) and _full())
+    with pytest.raises(OSError, match="No space"):
+        writer.append("1-0", b"second\n")
+    monkeypatch.undo()
+    writer.append("1-0", b"third\n")
+    (path,) = (tmp_path / "spans" / "rollout_id=1-0").iterdir()
+    assert path.read_bytes() == b"first\nthird\n"
+
+
+def _full() -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_short_writes_are_gone_on_with(tmp_path, monkeypatch):
+    real_write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, content: real_write(descriptor, content[:2]))
+    StoreWriter(tmp_path).append("1-0", b"a whole line\n")
+    (path,) = (tmp_path / "spans" / "rollout_id=1-0").iterdir()
+    assert path.read_bytes() == b"a whole line\n"
 
 
 values = st.recursive(

@@ -1,0 +1,135 @@
+"""What is on disk after a process was stopped, killed or ended in mid-run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+PROGRAM = """
+import os, sys, time, otel_gym
+otel_gym.configure(handle_sigterm={handle_sigterm})
+with otel_gym.rollout(0, 0): pass
+open_rollout = otel_gym.rollout(1, 0)
+open_rollout.__enter__()
+time.sleep(0.15)
+print("ready", flush=True)
+{end}
+"""
+WAIT = "time.sleep(30)"
+
+
+def spans_in(folder: Path) -> dict[str, dict]:
+    """Rollout id → its `rollout` span as it stands in the files of a folder."""
+    found = {}
+    for path in folder.rglob("*.jsonl"):
+        for line in path.read_bytes().splitlines():
+            (span,) = json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]
+            rollout_id = next(a["value"]["stringValue"] for a in span["attributes"] if a["key"] == "gym.rollout.id")
+            found[rollout_id] = span
+    return found
+
+
+def run_and_end(tmp_path: Path, end: str = WAIT, number: int | None = None, *, handle_sigterm: bool = False) -> int:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(end=end, handle_sigterm=handle_sigterm)],
+        env={**os.environ, "OTEL_GYM": "1", "OTEL_GYM_DIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout.readline() == b"ready\n"
+    if number is not None:
+        process.send_signal(number)
+    process.communicate(timeout=20)
+    return process.returncode
+
+
+@pytest.mark.parametrize(
+    ("end", "number"),
+    [("sys.exit(0)", None), ("os._exit(0)", None), (WAIT, signal.SIGTERM), (WAIT, signal.SIGKILL)],
+)
+def test_what_ended_is_stored_and_what_was_open_is_known(tmp_path, end, number):
+    run_and_end(tmp_path, end, number)
+
+    assert "endTimeUnixNano" in spans_in(tmp_path / "spans")["0-0"]
+    assert "1-0" not in spans_in(tmp_path / "spans")
+    open_span = spans_in(tmp_path / "open")["1-0"]
+    assert (open_span["name"], "endTimeUnixNano" in open_span) == ("rollout", False)
+
+
+def test_sigterm_ends_open_spans_as_aborted_where_asked_for(tmp_path):
+    assert run_and_end(tmp_path, WAIT, signal.SIGTERM, handle_sigterm=True) == -signal.SIGTERM
+
+    span = spans_in(tmp_path / "spans")["1-0"]
+    assert span["status"] == {"code": 2, "message": "SIGTERM"}
+    assert {"key": "error.type", "value": {"stringValue": "aborted"}} in span["attributes"]
+    assert spans_in(tmp_path / "open") == {}
+
+
+def test_short_spans_leave_no_start_records(tmp_path):
+    program = "import otel_gym\nfor n in range(50):\n    with otel_gym.rollout(n, 0): pass\n"
+    environ = {**os.environ, "OTEL_GYM": "1", "OTEL_GYM_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=environ, check=True, timeout=30)
+    assert len(spans_in(tmp_path / "spans")) == 50
+    assert spans_in(tmp_path / "open") == {}
+
+
+SERVER = """
+import otel_gym, uvicorn
+from fastapi import FastAPI
+from otel_gym.capture.middleware import instrument_app
+app = FastAPI()
+@app.post("/v1/chat/completions")
+async def complete():
+    return {"id": "x", "choices": []}
+instrument_app(app)
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_under_uvicorn_loses_no_call(tmp_path, workers):
+    (tmp_path / "server.py").write_text(SERVER)
+    store = tmp_path / "store"
+    port = _free_port()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "uvicorn", "server:app", "--port", str(port), "--workers", str(workers)],
+        cwd=tmp_path,
+        env={**os.environ, "OTEL_GYM": "1", "OTEL_GYM_DIR": str(store), "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            _wait_for(client)
+            for number in range(30):
+                client.post(f"/ng-rollout/{number}-0/v1/chat/completions", json={"model": "m"}).raise_for_status()
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(20)
+    lines = [line for path in store.rglob("spans/*/*.jsonl") for line in path.read_bytes().splitlines()]
+    assert len([line for line in lines if b'"gym.model_call.id"' in line]) == 30
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _wait_for(client) -> None:
+    for _ in range(200):
+        try:
+            client.get("/openapi.json")
+        except httpx.HTTPError:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError("the server did not start")
