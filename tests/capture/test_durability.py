@@ -51,7 +51,7 @@ def test_a_plain_answer_reaches_the_client_when_its_call_is_on_disk(sync_store):
 
 
 def test_a_stream_flows_until_its_terminal_event_and_ends_on_disk(sync_store):
-    chunks = [CHUNK, CHUNK, END[:8], END[8:], b""]
+    chunks = [CHUNK, CHUNK, END[:13], END[13:], b""]
     seen = asyncio.run(seen_by_client(body_app(chunks, 200, EVENT_STREAM), sync_store))
     assert [body for body, _ in seen] == chunks
     assert [files for _, files in seen] == [0, 0, 1, 1, 1]
