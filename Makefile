@@ -12,7 +12,7 @@ BIN = .venv/bin
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
 
-.venv/installed: pyproject.toml requirements/dev.txt scripts/make_venv.sh otel_gym/version.py
+.venv/installed: pyproject.toml requirements/dev.txt requirements/peers.txt scripts/make_venv.sh otel_gym/version.py
 	@PYTHON="$(PYTHON)" sh scripts/make_venv.sh
 
 demo: .venv/installed ## rollouts through the proxy and real clients, in ./otel_gym_demo (ROLLOUTS=N)

@@ -87,7 +87,7 @@ SETTINGS: tuple[Setting, ...] = (
         _switch,
         "1 or 0",
     ),
-    Setting("OTEL_GYM_CONTENT", "bodies of model calls: `full`, or `none`", "full", _one_of("full", "none"), "full or none"),
+    Setting("OTEL_GYM_CONTENT", "bodies of calls: `full` or `none`", "full", _one_of("full", "none"), "full or none"),
     Setting(
         "OTEL_GYM_FSYNC",
         "when lines are forced to the disk: `never`, once a `group` of lines, `always` (each line)",
@@ -97,7 +97,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "OTEL_GYM_DURABILITY",
-        "`sync` holds the end of an answer until its span is on the disk, for at most 2 s; implies FSYNC=group",
+        "`sync` holds the end of an answer until its span is on disk, at most 2 s; implies FSYNC=group",
         "async",
         _one_of("async", "sync"),
         "async or sync",

@@ -70,4 +70,5 @@ install --no-deps --no-build-isolation -e .
     tail -n 5 .venv/install.log >&2
     fail "requirements/dev.txt does not hold what pyproject.toml asks for: write it anew (make pins)"
 }
+install --no-deps --upgrade --target .venv/peers -r requirements/peers.txt
 touch .venv/installed

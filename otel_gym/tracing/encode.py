@@ -20,6 +20,7 @@ from otel_gym.conventions import (
     STORE_VERSION,
 )
 from otel_gym.store.otlp_json import encode_json, key_values
+from otel_gym.tracing.membership import plain_attributes
 from otel_gym.tracing.payloads import Payload
 
 # What a finished span costs while it waits, beyond its texts.
@@ -37,12 +38,12 @@ def encode_span(span: ReadableSpan, payload: Payload | None = None) -> bytes:
 
 def size_of(span: ReadableSpan) -> int:
     """About what a span that waits holds in memory, in bytes."""
-    return _SPAN_BYTES + sum([len(value) for value in _attributes(span).values() if type(value) is str])
+    return _SPAN_BYTES + sum([len(value) for value in plain_attributes(span).values() if type(value) is str])
 
 
 def _span(span: ReadableSpan, payload: Payload | None) -> dict[str, Any]:
     context, parent = span.context, span.parent
-    attributes = _without_queries(_attributes(span))
+    attributes = _without_queries(plain_attributes(span))
     if payload is not None:
         attributes = {**attributes, **_payload_attributes(payload)}
     encoded: dict[str, Any] = {"traceId": f"{context.trace_id:032x}", "spanId": f"{context.span_id:016x}"}
@@ -59,15 +60,6 @@ def _span(span: ReadableSpan, payload: Payload | None) -> dict[str, Any]:
     encoded["attributes"] = key_values(attributes)
     _add_rest(encoded, span)
     return encoded
-
-
-def _attributes(span: ReadableSpan) -> Mapping[str, Any]:
-    """The span's attributes, as the dict below the SDK's wrappers where there is one.
-
-    Iterating the wrappers costs more than encoding what they hold.
-    """
-    attributes: Any = span._attributes
-    return getattr(attributes, "_dict", attributes) or {}
 
 
 def _add_rest(encoded: dict[str, Any], span: ReadableSpan) -> None:

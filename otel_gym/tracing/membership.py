@@ -7,12 +7,22 @@ from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.util.types import AttributeValue
 
 from otel_gym.conventions import NEMO_ROLLOUT_ID, ROLLOUT_ID, RUN_ID, UNASSIGNED
 from otel_gym.identity import Identity, current_identity, identity_from_baggage
 
 GEN_AI_OPERATION = "gen_ai.operation.name"
+
+
+def plain_attributes(span: ReadableSpan) -> Mapping[str, Any]:
+    """A span's attributes, as the dict below the SDK's wrappers where there is one.
+
+    A look-up through the wrappers costs several times one in the dict.
+    """
+    attributes: Any = span._attributes
+    return getattr(attributes, "_dict", attributes) or {}
 
 
 def identity_of_start(attributes: Mapping[str, Any] | None, parent_context: Context | None) -> Identity:

@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span
 
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.encode import encode_span
+from otel_gym.tracing.membership import plain_attributes
 
 _ROLLOUT_SHAPE = frozenset({"rollout", "agent_step"})
 _OPERATIONS = frozenset({"invoke_agent", "execute_tool", "chat", "generate_content", "text_completion"})
@@ -17,8 +18,7 @@ _OPERATIONS = frozenset({"invoke_agent", "execute_tool", "chat", "generate_conte
 
 def has_start_record(span: ReadableSpan) -> bool:
     """Rollouts, agents, steps, tools and model calls: the shape of a run. Not HTTP spans and the like."""
-    attributes = span.attributes or {}
-    return span.name in _ROLLOUT_SHAPE or attributes.get("gen_ai.operation.name") in _OPERATIONS
+    return plain_attributes(span).get("gen_ai.operation.name") in _OPERATIONS or span.name in _ROLLOUT_SHAPE
 
 
 class OpenSpans:

@@ -11,7 +11,7 @@ from opentelemetry.trace import SpanKind
 from otel_gym.conventions import ROLLOUT_ID, RUN_ID, UNASSIGNED
 from otel_gym.identity import Identity, is_valid_id
 from otel_gym.tracing.encode import encode_span, size_of
-from otel_gym.tracing.membership import identity_attributes, identity_of_start, is_gym_span
+from otel_gym.tracing.membership import identity_attributes, identity_of_start, is_gym_span, plain_attributes
 from otel_gym.tracing.open_spans import has_start_record
 from otel_gym.tracing.payloads import slots
 from otel_gym.tracing.recorder import Recorder, log_once
@@ -26,7 +26,7 @@ class RolloutSpanProcessor(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         try:
-            attributes = span.attributes or {}
+            attributes = plain_attributes(span)
             if ROLLOUT_ID not in attributes or RUN_ID not in attributes:
                 identity = identity_of_start(attributes, parent_context)
                 if not is_gym_span(attributes, identity):
@@ -40,8 +40,8 @@ class RolloutSpanProcessor(SpanProcessor):
             log_once("a span could not be stamped with its rollout")
 
     def on_end(self, span: ReadableSpan) -> None:
-        attributes = span.attributes
-        if not attributes or ROLLOUT_ID not in attributes:
+        attributes = plain_attributes(span)
+        if ROLLOUT_ID not in attributes:
             return
         try:
             rollout_id = storable_rollout_id(attributes[ROLLOUT_ID])

@@ -1,0 +1,170 @@
+"""The store: what it costs to make spans and have them on disk, beside the SDK alone and its peers.
+
+All arms run in this process and take turns in random order; a ratio is the median of the rounds' ratios.
+
+    python bench/store.py [--rounds N] [--spans N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import opentelemetry.exporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+
+from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing.ids import GymIdGenerator
+from otel_gym.tracing.processor import RolloutSpanProcessor
+from otel_gym.tracing.recorder import Recorder
+from spans import attribute_sets
+from table import Figure, print_table
+
+QUEUE_BYTES = 64 * 1024 * 1024
+PEERS = Path(sys.prefix) / "peers"
+
+Finish = Callable[[], Any]
+
+
+def new_provider() -> TracerProvider:
+    return TracerProvider(shutdown_on_exit=False, id_generator=GymIdGenerator())
+
+
+def sdk_alone(directory: Path) -> tuple[TracerProvider, Finish]:
+    return new_provider(), lambda: None
+
+
+def our_store(directory: Path) -> tuple[TracerProvider, Finish]:
+    provider = new_provider()
+    recorder = Recorder(lambda: StoreWriter(directory), QUEUE_BYTES)
+    provider.add_span_processor(RolloutSpanProcessor(recorder))
+
+    def finish() -> None:
+        recorder.flush(60)
+        if recorder.spans_lost:
+            raise SystemExit(f"{recorder.spans_lost} spans were lost")
+
+    return provider, finish
+
+
+def official_file_exporter(directory: Path) -> tuple[TracerProvider, Finish]:
+    """BatchSpanProcessor and opentelemetry-exporter-otlp-json-file, with a queue that loses nothing."""
+    opentelemetry.exporter.__path__.append(str(PEERS / "opentelemetry" / "exporter"))
+    sys.path.append(str(PEERS))
+    module = importlib.import_module("opentelemetry.exporter.otlp.json.file.trace_exporter")
+    exporter: SpanExporter = module.FileSpanExporter(str(directory / "peer.jsonl"))
+    processor = BatchSpanProcessor(exporter, max_queue_size=1_000_000)
+    provider = new_provider()
+    provider.add_span_processor(processor)
+    return provider, lambda: (processor.force_flush(), processor.shutdown())
+
+
+ARMS = {"sdk": sdk_alone, "store": our_store, "peer": official_file_exporter}
+
+
+def microseconds_a_span(arm: str, attributes: list[dict[str, Any]]) -> float:
+    """Create, end and have on disk (written)."""
+    with tempfile.TemporaryDirectory() as directory:
+        provider, finish = ARMS[arm](Path(directory))
+        tracer = provider.get_tracer("bench")
+        gc.collect()
+        start = time.perf_counter()
+        for values in attributes:
+            tracer.start_span("chat policy-model", attributes=values).end()
+        finish()
+        return (time.perf_counter() - start) / len(attributes) * 1e6
+
+
+def create_to_disk(attributes: list[dict[str, Any]], rounds: int) -> list[Figure]:
+    times: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    order = random.Random(0)
+    for turn in range(rounds + 1):
+        arms = list(ARMS)
+        order.shuffle(arms)
+        taken = {arm: microseconds_a_span(arm, attributes) for arm in arms}
+        if turn:
+            for arm, value in taken.items():
+                times[arm].append(value)
+    over_sdk = _median_ratio(times["store"], times["sdk"])
+    faster = _median_ratio(times["peer"], times["store"])
+    return [
+        Figure("create -> nowhere: the SDK alone", f"{statistics.median(times['sdk']):.1f} us/span"),
+        Figure("create -> JSONL", f"{statistics.median(times['store']):.1f} us/span"),
+        Figure("create -> JSONL, of the SDK alone", f"{over_sdk:.2f} x", "<= 1.8 x", over_sdk <= 1.8),
+        Figure("faster than BatchSpanProcessor + otlp-json-file", f"{faster:.1f} x", ">= 4 x", faster >= 4),
+    ]
+
+
+def many_rollouts(rounds: int) -> list[Figure]:
+    """10,000 live rollouts in turn, 20 spans each, against one rollout of as many spans."""
+    small = {"gym.run.id": "bench", "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x"}
+    spread = [small | {"gym.rollout.id": f"{number % 10_000}-0"} for number in range(200_000)]
+    single = [small | {"gym.rollout.id": "0-0"} for _ in range(200_000)]
+    ratios = [
+        microseconds_a_span("store", spread) / microseconds_a_span("store", single) for _ in range(max(1, rounds // 3))
+    ]
+    ratio = statistics.median(ratios)
+    return [Figure("10,000 rollouts in turn, of one rollout", f"{ratio:.2f} x", "<= 2.5 x", ratio <= 2.5)]
+
+
+def event_loop_lateness() -> list[Figure]:
+    """How late a 1 ms ticker is while another thread makes 3,000 spans a second."""
+    import asyncio
+
+    attributes = attribute_sets(3000, 8)
+    late: list[float] = []
+
+    async def tick(seconds: float) -> None:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            due = time.perf_counter() + 0.001
+            await asyncio.sleep(0.001)
+            late.append((time.perf_counter() - due) * 1000)
+
+    async def make_spans(tracer: Any) -> None:
+        for start in range(0, len(attributes), 3):
+            for values in attributes[start : start + 3]:
+                tracer.start_span("chat m", attributes=values).end()
+            await asyncio.sleep(0.001)
+
+    async def both(tracer: Any) -> None:
+        maker = asyncio.create_task(make_spans(tracer))
+        await tick(3)
+        await maker
+
+    with tempfile.TemporaryDirectory() as directory:
+        provider, finish = our_store(Path(directory))
+        asyncio.run(both(provider.get_tracer("bench")))
+        finish()
+    late.sort()
+    p99 = late[int(len(late) * 0.99)]
+    return [Figure("event loop late at 3,000 spans/s, p99", f"{p99:.2f} ms", "< 1 ms", p99 < 1)]
+
+
+def _median_ratio(values: list[float], base: list[float]) -> float:
+    return statistics.median(value / other for value, other in zip(values, base, strict=True))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--spans", type=int, default=5000)
+    options = parser.parse_args()
+    figures = create_to_disk(attribute_sets(options.spans, 8), options.rounds)
+    figures += many_rollouts(options.rounds)
+    figures += event_loop_lateness()
+    return print_table(figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
