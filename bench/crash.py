@@ -16,6 +16,7 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -25,6 +26,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+import uvicorn
 
 import otel_gym
 from otel_gym.capture.middleware import ModelCallCapture
@@ -45,6 +48,9 @@ class Outcome:
     duplicated: int = 0
     wrong: int = 0
     problems: list[str] = field(default_factory=list)
+
+    def is_bad(self) -> bool:
+        return bool(self.lost or self.duplicated or self.wrong)
 
     def __str__(self) -> str:
         return (
@@ -200,6 +206,64 @@ def nothing(directory: Path) -> None:
     return None
 
 
+def kill_as_the_client_reads(seed: int, outcome: Outcome) -> None:
+    """OTEL_GYM_DURABILITY=sync: a server dies as its client reads the terminal event of a stream."""
+    rollout_id = f"sync-{seed}"
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        child = os.fork()
+        if child == 0:
+            os.environ["OTEL_GYM_DURABILITY"] = "sync"
+            otel_gym.configure(directory=folder, run_id="crash")
+            server = uvicorn.Server(
+                uvicorn.Config(ModelCallCapture(_streaming_model), log_level="critical", lifespan="off")
+            )
+            asyncio.run(server.serve(sockets=[listener]))
+            os._exit(0)
+        try:
+            _read_terminal_event(listener.getsockname()[1], rollout_id)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        outcome.kills += 1
+        outcome.checked += 1
+        records = _records(Path(folder), rollout_id)
+        outcome.lost += not records
+        outcome.duplicated += len(records) > 1
+        outcome.wrong += any(record.response_raw != STREAM.decode() for record in records)
+
+
+STREAM = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"hi"}}]}\n\ndata: [DONE]\n\n'
+
+
+async def _streaming_model(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    for start in range(0, len(STREAM), 16):
+        await send({"type": "http.response.body", "body": STREAM[start : start + 16], "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _read_terminal_event(port: int, rollout_id: str) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        head = f"POST /ng-rollout/{rollout_id}{PATH} HTTP/1.1\r\nhost: model\r\ncontent-length: 2\r\n\r\n{{}}"
+        client.sendall(head.encode())
+        received = b""
+        while b"[DONE]" not in received:
+            more = client.recv(4096)
+            if not more:
+                raise SystemExit("the server ended before its terminal event")
+            received += more
+
+
+def _records(directory: Path, rollout_id: str) -> list[Any]:
+    try:
+        return [call.record for rollout in Store(directory).rollouts(rollout_id) for call in model_calls(rollout)]
+    except StoreError:
+        return []
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=200)
@@ -211,10 +275,14 @@ def main() -> int:
         writers = 4 if turn % 3 == 2 else 1
         kill_once(writers, options.seed * 10_000 + turn, {}, nothing, outcome)
         turn += 1
+    durable = Outcome()
+    for number in range(options.kills):
+        kill_as_the_client_reads(number, durable)
+    print(f"DURABILITY=sync, killed as the client reads its terminal event: {durable}")
     for problem in outcome.problems[:20]:
         print(problem)
     print(outcome)
-    return 1 if outcome.lost or outcome.duplicated or outcome.wrong else 0
+    return 1 if outcome.is_bad() or durable.is_bad() else 0
 
 
 if __name__ == "__main__":

@@ -10,8 +10,11 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import json
 import random
+import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +30,7 @@ from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.ids import GymIdGenerator
 from otel_gym.tracing.processor import RolloutSpanProcessor
 from otel_gym.tracing.recorder import Recorder
-from spans import attribute_sets
+from spans import attribute_sets, source_text
 from table import Figure, print_table
 
 QUEUE_BYTES = 64 * 1024 * 1024
@@ -151,6 +154,62 @@ def event_loop_lateness() -> list[Figure]:
     return [Figure("event loop late at 3,000 spans/s, p99", f"{p99:.2f} ms", "< 1 ms", p99 < 1)]
 
 
+BURST_SPANS = 200_000
+LARGE_SPANS = 2_000
+LARGE_TEXT = 200_000
+
+
+def burst() -> list[Figure]:
+    """Spans at full speed: what is lost, and how far memory grows over the queue's bound."""
+    small = _in_a_process("burst", BURST_SPANS, 1000)
+    large = _in_a_process("burst", LARGE_SPANS, LARGE_TEXT)
+    growth = large["rss_growth"] / QUEUE_BYTES
+    unexplained = small["made"] - small["stored"] - small["counted_lost"]
+    return [
+        Figure(f"burst of {BURST_SPANS} spans: stored", f"{small['stored']}"),
+        Figure("burst: lost and not counted", f"{unexplained}", "0", unexplained == 0),
+        Figure("burst of 200 kB spans: memory over the bound of 64 MiB", f"{growth:.2f} x", "<= 1.5 x", growth <= 1.5),
+    ]
+
+
+def _in_a_process(task: str, *arguments: int) -> dict[str, int]:
+    command = [sys.executable, __file__, f"--{task}", *map(str, arguments)]
+    finished = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, int] = json.loads(finished.stdout)
+    return found
+
+
+def run_burst(count: int, length: int) -> None:
+    source = source_text(1)
+    with tempfile.TemporaryDirectory() as directory:
+        provider = new_provider()
+        recorder = Recorder(lambda: StoreWriter(Path(directory)), QUEUE_BYTES)
+        provider.add_span_processor(RolloutSpanProcessor(recorder))
+        tracer = provider.get_tracer("bench")
+        before = _peak_memory()
+        for number in range(count):
+            start = number % (len(source) - length)
+            attributes = {
+                "gym.rollout.id": f"{number % 8}-0",
+                "gym.run.id": "b",
+                "text": source[start : start + length],
+            }
+            tracer.start_span("x", attributes=attributes).end()
+        recorder.flush(120)
+        growth = _peak_memory() - before
+        stored = sum(_lines(path) for path in Path(directory).rglob("spans/*/*.jsonl"))
+    print(json.dumps({"made": count, "stored": stored, "counted_lost": recorder.spans_lost, "rss_growth": growth}))
+
+
+def _peak_memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _lines(path: Path) -> int:
+    with path.open("rb") as lines:
+        return sum(1 for _ in lines)
+
+
 def _median_ratio(values: list[float], base: list[float]) -> float:
     return statistics.median(value / other for value, other in zip(values, base, strict=True))
 
@@ -159,10 +218,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--spans", type=int, default=5000)
+    parser.add_argument("--burst", type=int, nargs=2, metavar=("SPANS", "LENGTH"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.burst:
+        run_burst(*options.burst)
+        return 0
     figures = create_to_disk(attribute_sets(options.spans, 8), options.rounds)
     figures += many_rollouts(options.rounds)
     figures += event_loop_lateness()
+    figures += burst()
     return print_table(figures)
 
 

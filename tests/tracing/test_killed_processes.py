@@ -94,13 +94,22 @@ instrument_app(app)
 """
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_sigterm_under_uvicorn_loses_no_call(tmp_path, workers):
+UVICORN = ["-m", "uvicorn", "server:app", "--port"]
+GUNICORN = ["-m", "gunicorn", "server:app", "--worker-class", "uvicorn_worker.UvicornWorker", "--workers", "2", "--bind"]
+SERVERS = {
+    "uvicorn": lambda port: [*UVICORN, str(port)],
+    "uvicorn with two workers": lambda port: [*UVICORN, str(port), "--workers", "2"],
+    "gunicorn": lambda port: [*GUNICORN, f"127.0.0.1:{port}"],
+    "gunicorn with a preloaded app": lambda port: [*GUNICORN, f"127.0.0.1:{port}", "--preload"],
+}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_sigterm_loses_no_call(tmp_path, server):
     (tmp_path / "server.py").write_text(SERVER)
-    store = tmp_path / "store"
-    port = _free_port()
-    server = subprocess.Popen(
-        [sys.executable, "-m", "uvicorn", "server:app", "--port", str(port), "--workers", str(workers)],
+    store, port = tmp_path / "store", _free_port()
+    process = subprocess.Popen(
+        [sys.executable, *SERVERS[server](port)],
         cwd=tmp_path,
         env={**os.environ, "OTEL_GYM": "1", "OTEL_GYM_DIR": str(store), "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.DEVNULL,
@@ -112,8 +121,8 @@ def test_sigterm_under_uvicorn_loses_no_call(tmp_path, workers):
             for number in range(30):
                 client.post(f"/ng-rollout/{number}-0/v1/chat/completions", json={"model": "m"}).raise_for_status()
     finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(20)
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
     lines = [line for path in store.rglob("spans/*/*.jsonl") for line in path.read_bytes().splitlines()]
     assert len([line for line in lines if b'"gym.model_call.id"' in line]) == 30
 
