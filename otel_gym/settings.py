@@ -86,6 +86,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("OTEL_GYM_CONTENT", "bodies of model calls: `full`, or `none`", "full", _content, "full or none"),
     Setting(
+        "OTEL_GYM_CONTENT_ONCE",
+        "stores what a request adds to an earlier one, and media once, in blobs/; 0: each body whole in its line",
+        "1",
+        _switch,
+        "1 or 0",
+    ),
+    Setting(
         "OTEL_GYM_QUEUE_BYTES",
         "bound of what waits for the writer; more is kept as head, length and sha256, and counted",
         str(DEFAULT_QUEUE_BYTES),
@@ -115,6 +122,7 @@ class Settings:
     run_id: str | None = None
     capture_unassigned: bool | None = None
     content: str = "full"
+    content_once: bool = True
     queue_bytes: int = DEFAULT_QUEUE_BYTES
     exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S
     problems: tuple[str, ...] = ()
@@ -126,6 +134,7 @@ _FIELDS = {
     "OTEL_GYM_RUN_ID": "run_id",
     "OTEL_GYM_CAPTURE_UNASSIGNED": "capture_unassigned",
     "OTEL_GYM_CONTENT": "content",
+    "OTEL_GYM_CONTENT_ONCE": "content_once",
     "OTEL_GYM_QUEUE_BYTES": "queue_bytes",
     "OTEL_GYM_EXIT_TIMEOUT": "exit_timeout_s",
 }

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.layout import COUNTS, LIVE_SUFFIX, new_writer_name, rollout_folder
 from otel_gym.store.otlp_json import encode_json
 
@@ -16,12 +17,14 @@ from otel_gym.store.otlp_json import encode_json
 class StoreWriter:
     """Writes lines by rollout; ``lines_written`` and ``lines_lost`` count what became of them.
 
+    ``content`` gives the bodies of a line their stored form, and is told here what became of the line.
     A line that cannot be written (disk full, no permission) is counted and ``last_error`` says why;
     nothing is raised.
     """
 
-    def __init__(self, directory: Path, service: str = "unknown") -> None:
+    def __init__(self, directory: Path, service: str = "unknown", content: ContentOnce | None = None) -> None:
         self.directory = directory
+        self.content = content
         self.name = new_writer_name(service)
         self.lines_written = 0
         self.lines_lost = 0
@@ -43,15 +46,17 @@ class StoreWriter:
         try:
             descriptor = self._open(rollout_id)
         except OSError as error:
-            self._lose(batch, error)
+            self._lose(rollout_id, batch, error)
             return
         try:
             _write_all(descriptor, content)
         except OSError as error:
             self._torn.add(rollout_id)
-            self._lose(batch, error)
+            self._lose(rollout_id, batch, error)
         else:
             self._torn.discard(rollout_id)
+            if self.content is not None:
+                self.content.committed(rollout_id)
             self.lines_written += len(batch)
         finally:
             os.close(descriptor)
@@ -62,7 +67,8 @@ class StoreWriter:
             try:
                 return os.open(path, os.O_WRONLY | os.O_APPEND)
             except FileNotFoundError:  # someone cleared the store under us: begin anew
-                pass
+                if self.content is not None:
+                    self.content.forget(rollout_id)
         folder = rollout_folder(self.directory, rollout_id)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.name}{LIVE_SUFFIX}"
@@ -81,7 +87,9 @@ class StoreWriter:
         except OSError as error:
             self.last_error = error
 
-    def _lose(self, batch: list[bytes], error: OSError) -> None:
+    def _lose(self, rollout_id: str, batch: list[bytes], error: OSError) -> None:
+        if self.content is not None:
+            self.content.failed(rollout_id)
         self.lines_lost += len(batch)
         self.last_error = error
 

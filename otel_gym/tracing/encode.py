@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from opentelemetry.sdk.resources import Resource
@@ -19,6 +20,9 @@ from otel_gym.conventions import (
     SCHEMA_URL,
     STORE_VERSION,
 )
+from otel_gym.settings import Settings
+from otel_gym.store.blobs import BlobStore
+from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.otlp_json import encode_json, key_values
 from otel_gym.tracing.payloads import Payload
 
@@ -26,13 +30,21 @@ _IS_REMOTE_KNOWN = 0x100
 _IS_REMOTE = 0x200
 
 
-def encode_span(span: ReadableSpan, payload: Payload | None) -> bytes:
-    """One TracesData with one span, without a newline."""
+def content_of(settings: Settings, directory: Path) -> ContentOnce | None:
+    """What keeps content once in a writer's files; None where it is off."""
+    return ContentOnce(BlobStore(directory)) if settings.content_once else None
+
+
+def encode_span(span: ReadableSpan, payload: Payload | None, rollout_id: str, content: ContentOnce | None) -> bytes:
+    """One TracesData with one span, without a newline; ``content`` gives its bodies their stored form."""
+    bodies = _payload_attributes(payload)
+    if content is not None and bodies:
+        bodies = content.stored(bodies, rollout_id, format(span.context.span_id, "016x"))
     head, tail = _envelope(span.resource, span.instrumentation_scope)
-    return head + encode_json(_span(span, payload)) + tail
+    return head + encode_json(_span(span, bodies)) + tail
 
 
-def _span(span: ReadableSpan, payload: Payload | None) -> dict[str, Any]:
+def _span(span: ReadableSpan, bodies: dict[str, Any]) -> dict[str, Any]:
     context, parent = span.context, span.parent
     flags = int(context.trace_flags) | _IS_REMOTE_KNOWN
     encoded: dict[str, Any] = {"traceId": format(context.trace_id, "032x"), "spanId": format(context.span_id, "016x")}
@@ -47,7 +59,7 @@ def _span(span: ReadableSpan, payload: Payload | None) -> dict[str, Any]:
         "kind": span.kind.value + 1,
         "startTimeUnixNano": str(span.start_time or 0),
         "endTimeUnixNano": str(span.end_time or 0),
-        "attributes": key_values(_without_queries(span.attributes or {})) + _payload_attributes(payload),
+        "attributes": key_values(_without_queries(span.attributes or {})) + key_values(bodies),
         "status": _status(span),
     }
     if span.events:
@@ -94,14 +106,14 @@ def _link(link: Any) -> dict[str, Any]:
     }
 
 
-def _payload_attributes(payload: Payload | None) -> list[dict[str, Any]]:
-    if payload is None:
-        return []
+def _payload_attributes(payload: Payload | None) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
+    if payload is None:
+        return attributes
     for name, body in ((REQUEST_BODY, payload.request), (RESPONSE_BODY, payload.response)):
         if body is not None:
             attributes |= _body_attributes(name, body)
-    return key_values(attributes)
+    return attributes
 
 
 def _body_attributes(name: str, body: KeptBody) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_gym.conventions import ROLLOUT_ID
 from otel_gym.settings import read_settings
+from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.writer import StoreWriter
-from otel_gym.tracing.encode import encode_span
+from otel_gym.tracing.encode import content_of, encode_span
 from otel_gym.tracing.membership import identity_of_start, is_gym_span
 from otel_gym.tracing.payloads import slots
 from otel_gym.tracing.processor import storable_rollout_id
@@ -30,20 +31,23 @@ class RolloutSpanExporter(SpanExporter):
     """
 
     def __init__(self, directory: str | None = None) -> None:
-        self._directory = Path(directory) if directory else read_settings().directory
+        settings = read_settings()
+        self._directory = Path(directory) if directory else settings.directory
         self._lock = Lock()
-        self._writer = StoreWriter(self._directory, "exporter")
+        self._writer = StoreWriter(self._directory, "exporter", content_of(settings, self._directory))
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
-            lines = [_line(span) for span in spans if _is_ours(span)]
+            with self._lock:
+                return self._export([span for span in spans if _is_ours(span)])
         except Exception:
             log_once("a batch of spans could not be encoded")
             return SpanExportResult.FAILURE
-        with self._lock:
-            lost = self._writer.lines_lost
-            self._writer.write(lines)
-            return SpanExportResult.SUCCESS if self._writer.lines_lost == lost else SpanExportResult.FAILURE
+
+    def _export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        lost = self._writer.lines_lost
+        self._writer.write([_line(span, self._writer.content) for span in spans])
+        return SpanExportResult.SUCCESS if self._writer.lines_lost == lost else SpanExportResult.FAILURE
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         return True
@@ -56,6 +60,6 @@ def _is_ours(span: ReadableSpan) -> bool:
     return is_gym_span(span.attributes, identity_of_start(span.attributes, None))
 
 
-def _line(span: ReadableSpan) -> tuple[str, bytes]:
+def _line(span: ReadableSpan, content: ContentOnce | None) -> tuple[str, bytes]:
     rollout_id = storable_rollout_id((span.attributes or {}).get(ROLLOUT_ID))
-    return rollout_id, encode_span(span, slots.take(span.context))
+    return rollout_id, encode_span(span, slots.take(span.context), rollout_id, content)

@@ -22,6 +22,7 @@ from otel_gym.conventions import SCHEMA_URL, SCOPE_NAME
 from otel_gym.identity import Identity, checked_id
 from otel_gym.settings import Settings, captures_messages, read_settings, say_once
 from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing.encode import content_of
 from otel_gym.tracing.ids import GymIdGenerator
 from otel_gym.tracing.model_call import ContentPolicy
 from otel_gym.tracing.processor import RolloutSpanProcessor
@@ -156,7 +157,7 @@ def _recorder(folder: Path, settings: Settings, provider: TracerProvider, announ
     def new_writer() -> StoreWriter:
         if announce and os.getpid() == process:
             print(f"otel_gym: spans go to {folder}", file=sys.stderr)
-        return StoreWriter(folder, service)
+        return StoreWriter(folder, service, content_of(settings, folder))
 
     process = os.getpid()
     return Recorder(new_writer, settings.queue_bytes, settings.exit_timeout_s)

@@ -41,7 +41,7 @@ class RolloutSpanProcessor(SpanProcessor):
         try:
             payload = slots.take(span.context)
             rollout_id = storable_rollout_id(attributes[ROLLOUT_ID])
-            self.recorder.add_span(rollout_id, partial(encode_span, span, payload))
+            self.recorder.add_span(rollout_id, partial(encode_span, span, payload, rollout_id))
         except Exception:
             self.recorder.spans_lost += 1
             log_once("a span could not be handed over")

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from otel_gym.settings import DEFAULT_EXIT_TIMEOUT_S
+from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.writer import StoreWriter
 
 logger = logging.getLogger("otel_gym")
@@ -27,6 +28,8 @@ _ROUNDS_BEFORE_SLEEP = 50
 
 Job = Callable[[], None]
 Line = tuple[str, bytes]
+# Makes a line; bodies get their stored form from what the writer keeps of earlier ones.
+Encode = Callable[[ContentOnce | None], bytes]
 
 # What a finished span costs while it waits, beyond its texts.
 _SPAN_BYTES = 4096
@@ -74,12 +77,17 @@ class Recorder:
             self.pending_bytes += size
             return True
 
-    def add_span(self, rollout_id: str, encode: Callable[[], bytes]) -> None:
+    def add_span(self, rollout_id: str, encode: Encode) -> None:
         """Writes the line that ``encode`` makes, on the thread: traced code pays for the hand-over only."""
         if threading.get_ident() == self._thread_id:  # made by a job: part of the batch at hand
-            self._batch.append((rollout_id, encode()))
-        elif not self._submit(lambda: self._batch.append((rollout_id, encode())), _SPAN_BYTES, _SPAN_BYTES):
+            self._add_line(rollout_id, encode)
+        elif not self._submit(lambda: self._add_line(rollout_id, encode), _SPAN_BYTES, _SPAN_BYTES):
             self.spans_lost += 1
+
+    def _add_line(self, rollout_id: str, encode: Encode) -> None:
+        if self._writer is None:
+            self._writer = self._new_writer()
+        self._batch.append((rollout_id, encode(self._writer.content)))
 
     def add_job(self, job: Job, size: int, held: int = 0) -> bool:
         """Runs ``job`` on the thread; its ``size`` bytes, ``held`` of them booked before, count until it is written.
