@@ -72,7 +72,7 @@ class ContentOnce:
     def committed(self, rollout_id: str) -> None:
         self.history.committed(rollout_id)
 
-    def failed(self, rollout_id: str) -> None:
+    def failed(self, rollout_id: str | None = None) -> None:
         self.history.failed(rollout_id)
 
     def forget(self, rollout_id: str) -> None:
@@ -137,12 +137,13 @@ class RequestHistory:
         while len(known.written) > CANDIDATES:
             self._drop(known, known.written, known.written[0])
 
-    def failed(self, rollout_id: str) -> None:
-        """What was encoded for the rollout since the last word may be lost."""
-        known = self._rollouts.get(rollout_id)
-        for request in list(known.pending) if known else ():
-            assert known is not None
-            self._drop(known, known.pending, request)
+    def failed(self, rollout_id: str | None = None) -> None:
+        """What was encoded for the rollout (None: for any) since the last word may be lost."""
+        rollouts = self._rollouts.values() if rollout_id is None else [self._rollouts.get(rollout_id)]
+        for known in rollouts:
+            for request in list(known.pending) if known else ():
+                assert known is not None
+                self._drop(known, known.pending, request)
 
     def forget(self, rollout_id: str) -> None:
         """The rollout's file is closed, sealed or gone: what follows may not build on it."""

@@ -27,7 +27,7 @@ _REFERENCE = re.compile(rf"{REFERENCE}([0-9a-f]{{64}}):([0-9]+)")
 # the search runs from one to the next.
 _DATA_URL = re.compile(";base64,")
 _DATA_KEY = re.compile(r'data\\*"\s*:\s*\\*"')
-_RESULT_KEY = re.compile(r'result\\*"\s*:\s*\\*"')
+_IMAGE_KEY = re.compile(r'(?:result|b64)\\*"\s*:\s*\\*"')
 _IMAGE_GENERATION = "image_generation_call"
 
 _DECLARATION = re.compile(r'(?i)"(?:media_?type|mime_?type|format|encoding)\\*"|:\s*\\*"base64\\*"')
@@ -80,7 +80,7 @@ def _media(text: str) -> Iterator[tuple[int, int, bytes]]:
 def _starts(text: str) -> list[int]:
     patterns = [_DATA_URL, _DATA_KEY]
     if _IMAGE_GENERATION in text:
-        patterns.append(_RESULT_KEY)
+        patterns.append(_IMAGE_KEY)
     found = [match.end() for pattern in patterns for match in pattern.finditer(text)]
     return sorted(found) if len(found) > 1 else found
 

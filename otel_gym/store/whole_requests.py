@@ -59,9 +59,10 @@ class _Form:
 
 
 class HistoryReader:
-    """The request texts of one writer file of one rollout. ``add`` each span, then ask in any order.
+    """The request texts of a rollout's writer file. ``add`` each span, then ask in any order.
 
-    Held are the stored forms, so as much as was said, and of the rebuilt texts those last asked for.
+    Held are the stored forms, so as much as was said, and of the rebuilt texts those last asked for. A base lies in the
+    file of what grew out of it, so files may be read one by one, or all into one reader.
     """
 
     def __init__(self, cache_characters: int = _CACHE_CHARACTERS) -> None:
@@ -85,6 +86,14 @@ class HistoryReader:
         form = self._forms.get((span.trace_id, span.span_id))
         return None if form is None else self._text(form)
 
+    def make_whole(self, span: StoredSpan) -> Gap | None:
+        """Puts the whole text in place of what is new in it; where that cannot be, nothing, and says why."""
+        if REQUEST_BODY + BODY_BASE not in span.attributes:
+            return None
+        text = self.text_of(span)
+        _replace(span, text if isinstance(text, str) else None)
+        return None if isinstance(text, str) else _gap_of(span, text)
+
     def _text(self, form: _Form | Gap) -> str | Gap:
         chain: list[_Form] = []
         met: set[str] = set()
@@ -92,7 +101,7 @@ class HistoryReader:
         while text is None:
             if isinstance(form, Gap):
                 return form
-            text = form.text if form.delta is None else self._cache.get((form.trace_id, form.span_id))
+            text = form.text if form.delta is None else self._held(form)
             if text is None:
                 if form.span_id in met:
                     return Gap(form.span_id, "its request grew out of itself")
@@ -112,6 +121,12 @@ class HistoryReader:
         found = self._forms.get((form.trace_id, base)) or self._by_span_id.get(base)
         return found or Gap(base, "its line is missing or damaged, and requests grew out of it")
 
+    def _held(self, form: _Form) -> str | None:
+        text = self._cache.get((form.trace_id, form.span_id))
+        if text is not None:
+            self._cache.move_to_end((form.trace_id, form.span_id))
+        return text
+
     def _hold(self, form: _Form, text: str) -> None:
         self._cache[form.trace_id, form.span_id] = text
         self._cached += len(text)
@@ -127,21 +142,24 @@ def whole_requests(spans: Iterable[StoredSpan], blobs: BlobStore | None = None) 
     which bodies, and which media, cannot be given.
     """
     spans = list(spans)
-    grown = [span for span in spans if REQUEST_BODY + BODY_BASE in span.attributes]
-    gaps: list[Gap] = []
-    if grown:
-        history = HistoryReader()
-        for span in spans:
-            history.add(span)
-        for span in grown:
-            text = history.text_of(span)
-            if isinstance(text, str):
-                _replace(span, text)
-            else:
-                gaps.append(_gap_of(span, text))
-                _replace(span, None)
+    history = HistoryReader()
     for span in spans:
-        gaps += _media_at_hand(span, blobs)
+        history.add(span)
+    gaps = [gap for span in spans if (gap := history.make_whole(span)) is not None]
+    for span in spans:
+        gaps += media_at_hand(span, blobs)
+    return gaps
+
+
+def media_at_hand(span: StoredSpan, blobs: BlobStore | None) -> list[Gap]:
+    """Tells the span where its media lies, and says which of it is missing there."""
+    gaps = []
+    for name in (REQUEST_BODY, RESPONSE_BODY):
+        text = span.attributes.get(name)
+        if name + BODY_BLOBS in span.attributes and isinstance(text, str):
+            span.blobs = blobs
+            missing = list(references(text)) if blobs is None else blobs.missing(references(text))
+            gaps += [Gap(span.span_id, f"the media blobs/{sha256} of its {name} is not there") for sha256 in missing]
     return gaps
 
 
@@ -160,17 +178,6 @@ def _replace(span: StoredSpan, text: str | None) -> None:
         span.attributes[REQUEST_BODY] = text
 
 
-def _media_at_hand(span: StoredSpan, blobs: BlobStore | None) -> list[Gap]:
-    gaps = []
-    for name in (REQUEST_BODY, RESPONSE_BODY):
-        text = span.attributes.get(name)
-        if name + BODY_BLOBS in span.attributes and isinstance(text, str):
-            span.blobs = blobs
-            missing = list(references(text)) if blobs is None else blobs.missing(references(text))
-            gaps += [Gap(span.span_id, f"the media blobs/{sha256} of its {name} is not there") for sha256 in missing]
-    return gaps
-
-
 def _form(span: StoredSpan) -> _Form | Gap | None:
     attributes, text = span.attributes, span.attributes.get(REQUEST_BODY)
     base = attributes.get(REQUEST_BODY + BODY_BASE)
@@ -181,10 +188,10 @@ def _form(span: StoredSpan) -> _Form | Gap | None:
     lengths: Any = [attributes.get(REQUEST_BODY + part) for part in (BODY_KEPT_HEAD, BODY_KEPT_TAIL, BODY_CHARACTERS)]
     numbers: Any = attributes.get(REQUEST_BODY + BODY_KEPT_BLOCKS, [])
     sha256 = attributes.get(REQUEST_BODY + BODY_SHA256)
-    if not (_is_numbers(lengths) and _is_numbers(numbers) and isinstance(sha256, str)):
+    if not (_is_numbers(lengths) and _is_numbers(numbers) and len(numbers) % 3 == 0 and isinstance(sha256, str)):
         return Gap(span.span_id, "what it kept of its base is damaged")
     head, tail, characters = lengths
-    blocks = tuple(Block(*numbers[at : at + 3]) for at in range(0, len(numbers) - 2, 3))
+    blocks = tuple(Block(*numbers[at : at + 3]) for at in range(0, len(numbers), 3))
     delta = TextDelta(head, tail, blocks, text)
     return _Form(span.trace_id, span.span_id, text, str(base), delta, characters, sha256)
 

@@ -37,8 +37,12 @@ class StoreWriter:
         batches: dict[str, list[bytes]] = {}
         for rollout_id, line in lines:
             batches.setdefault(rollout_id, []).append(line)
-        for rollout_id, batch in batches.items():
-            self._append(rollout_id, batch)
+        try:
+            for rollout_id, batch in batches.items():
+                self._append(rollout_id, batch)
+        finally:
+            if self.content is not None:
+                self.content.failed()  # what was not committed
 
     def _append(self, rollout_id: str, batch: list[bytes]) -> None:
         head = b"\n" if rollout_id in self._torn else b""
@@ -46,13 +50,13 @@ class StoreWriter:
         try:
             descriptor = self._open(rollout_id)
         except OSError as error:
-            self._lose(rollout_id, batch, error)
+            self._lose(batch, error)
             return
         try:
             _write_all(descriptor, content)
         except OSError as error:
             self._torn.add(rollout_id)
-            self._lose(rollout_id, batch, error)
+            self._lose(batch, error)
         else:
             self._torn.discard(rollout_id)
             if self.content is not None:
@@ -87,9 +91,7 @@ class StoreWriter:
         except OSError as error:
             self.last_error = error
 
-    def _lose(self, rollout_id: str, batch: list[bytes], error: OSError) -> None:
-        if self.content is not None:
-            self.content.failed(rollout_id)
+    def _lose(self, batch: list[bytes], error: OSError) -> None:
         self.lines_lost += len(batch)
         self.last_error = error
 

@@ -41,7 +41,12 @@ def encode_span(span: ReadableSpan, payload: Payload | None, rollout_id: str, co
     if content is not None and bodies:
         bodies = content.stored(bodies, rollout_id, format(span.context.span_id, "016x"))
     head, tail = _envelope(span.resource, span.instrumentation_scope)
-    return head + encode_json(_span(span, bodies)) + tail
+    try:
+        return head + encode_json(_span(span, bodies)) + tail
+    except Exception:
+        if content is not None:
+            content.failed(rollout_id)  # there is no line that a later one could build on
+        raise
 
 
 def _span(span: ReadableSpan, bodies: dict[str, Any]) -> dict[str, Any]:

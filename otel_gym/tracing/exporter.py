@@ -46,7 +46,14 @@ class RolloutSpanExporter(SpanExporter):
 
     def _export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         lost = self._writer.lines_lost
-        self._writer.write([_line(span, self._writer.content) for span in spans])
+        content = self._writer.content
+        try:
+            lines = [_line(span, content) for span in spans]
+        except Exception:
+            if content is not None:
+                content.failed()
+            raise
+        self._writer.write(lines)
         return SpanExportResult.SUCCESS if self._writer.lines_lost == lost else SpanExportResult.FAILURE
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:

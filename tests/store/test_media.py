@@ -60,6 +60,7 @@ MEDIA = {
         "content": json.dumps([{"type": "image", "data": PCM, "mimeType": "image/x"}]),
     },
     "generated image": {"type": "image_generation_call", "result": B64},
+    "image on its way": {"type": "response.image_generation_call.partial_image", "partial_image_b64": B64},
     "in Markdown": {"type": "text", "text": f"see ![x]({URL}) there"},
     "small picture": {"type": "image_url", "image_url": {"url": "data:image/png;base64," + B64[:40]}},
 }
