@@ -28,6 +28,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 import reference
+import report_drivers_once
 from captured import CaptureSession, StoredCall, always
 from otel_gym.records.model_call import extract_token_stats
 from otel_gym.records.retries import Attempt, logical_calls
@@ -585,6 +586,8 @@ DRIVERS: tuple[tuple[Callable[[Path], bool], Driver], ...] = (
     (_list_of_arguments, drive_arguments),
     (_has("env.txt"), drive_environment),
     (_leaves_a_span_open, drive_abandoned_stream),
+    (report_drivers_once.has_history, report_drivers_once.drive_history),
+    (report_drivers_once.has_media, report_drivers_once.drive_media),
 )
 
 

@@ -46,13 +46,35 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.request.body", "string", "the request's body as it came, compression undone", '{"model":…}'),
     Attribute("gym.request.body.encoding", "string", "`base64`, `gzip+base64`: the text stands for bytes", "base64"),
     Attribute("gym.request.body.bytes", "int", "whole length, where only the head of the body was kept", "90000000"),
-    Attribute("gym.request.body.sha256", "string", "of the whole body, where only its head was kept", "9f86d081…"),
+    Attribute(
+        "gym.request.body.sha256",
+        "string",
+        "of the whole body, where only its head was kept; of the whole text, where it grew out of another",
+        "9f86d081…",
+    ),
+    Attribute(
+        "gym.request.body.base",
+        "string",
+        "the text grew out of that of this span, an earlier one of its rollout and file; `gym.request.body` is new",
+        "00f067aa0ba902b7",
+    ),
+    Attribute("gym.request.body.kept_head", "int", "characters kept from the start of the base's text", "48213"),
+    Attribute("gym.request.body.kept_tail", "int", "characters kept from the end of the base's text", "20411"),
+    Attribute(
+        "gym.request.body.kept_blocks",
+        "int[]",
+        "triples: before this character of the new text stands, from this character of the base, so much of it",
+        "[4100, 48213, 20377]",
+    ),
+    Attribute("gym.request.body.characters", "int", "length of the whole text", "72730"),
+    Attribute("gym.request.body.blobs", "int", "media of the text that is replaced by references to blobs/", "2"),
     Attribute("gym.request.content_encoding", "string", "compression on the wire", "zstd"),
     Attribute("gym.request.header.<name>", "string[]", "allow-listed request header", '["thread-1"]'),
     Attribute("gym.response.body", "string", "the response's body as it went, compression undone", "data: {…"),
     Attribute("gym.response.body.encoding", "string", "`base64`, `gzip+base64`: the text stands for bytes", "base64"),
     Attribute("gym.response.body.bytes", "int", "whole length, where only the head of the body was kept", "90000000"),
     Attribute("gym.response.body.sha256", "string", "of the whole body, where only its head was kept", "9f86d081…"),
+    Attribute("gym.response.body.blobs", "int", "media of the text that is replaced by references to blobs/", "1"),
     Attribute("gym.response.content_encoding", "string", "compression on the wire", "gzip"),
     Attribute("gym.response.content_type", "string", "media type with parameters, as sent", "text/event-stream"),
     Attribute("gym.response.header.<name>", "string[]", "allow-listed response header", '["req_1"]'),
@@ -107,10 +129,16 @@ RESPONSE_SOURCE = "gym.execution.response_source"
 UPSTREAM_STATUS_CODE = "gym.execution.upstream_status_code"
 LOCAL_RESPONSE_REASON = "gym.execution.local_response_reason"
 
-# Of a body: how it is written, and what was cut off.
+# Of a body: how it is written, what was cut off, what it keeps of an earlier one.
 BODY_ENCODING = ".encoding"
 BODY_BYTES = ".bytes"
 BODY_SHA256 = ".sha256"
+BODY_BASE = ".base"
+BODY_KEPT_HEAD = ".kept_head"
+BODY_KEPT_TAIL = ".kept_tail"
+BODY_KEPT_BLOCKS = ".kept_blocks"
+BODY_CHARACTERS = ".characters"
+BODY_BLOBS = ".blobs"
 
 # Headers that may be kept: they identify a call, a session or a retry. None of them is a secret.
 KEPT_HEADERS = frozenset(

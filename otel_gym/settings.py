@@ -89,6 +89,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("OTEL_GYM_CONTENT", "bodies of calls: `full` or `none`", "full", _one_of("full", "none"), "full or none"),
     Setting(
+        "OTEL_GYM_CONTENT_ONCE",
+        "stores what a request adds to an earlier one, and media once, in blobs/; 0: each body whole in its line",
+        "1",
+        _switch,
+        "1 or 0",
+    ),
+    Setting(
         "OTEL_GYM_FSYNC",
         "when lines are forced to the disk: `never`, once a `group` of lines, `always` (each line)",
         "never",
@@ -132,11 +139,17 @@ class Settings:
     run_id: str | None = None
     capture_unassigned: bool | None = None
     content: str = "full"
+    content_once: bool = True
     fsync: str = "never"
     durability: str = "async"
     queue_bytes: int = DEFAULT_QUEUE_BYTES
     exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S
     problems: tuple[str, ...] = ()
+
+    @property
+    def syncs(self) -> bool:
+        """Whether what is written is forced to the disk."""
+        return self.fsync != "never" or self.durability == "sync"
 
 
 _FIELDS = {
@@ -145,6 +158,7 @@ _FIELDS = {
     "OTEL_GYM_RUN_ID": "run_id",
     "OTEL_GYM_CAPTURE_UNASSIGNED": "capture_unassigned",
     "OTEL_GYM_CONTENT": "content",
+    "OTEL_GYM_CONTENT_ONCE": "content_once",
     "OTEL_GYM_FSYNC": "fsync",
     "OTEL_GYM_DURABILITY": "durability",
     "OTEL_GYM_QUEUE_BYTES": "queue_bytes",

@@ -1,6 +1,7 @@
 """Where things lie in a store.
 
     <dir>/spans/rollout_id=<id>/<writer>.jsonl    OTLP/JSON, one TracesData a line, append-only
+    <dir>/blobs/<sha256>                          media, once
     <dir>/open/<writer>.jsonl                     start records of spans that are still open
     <dir>/counts/<writer>.json                    what a process counted: uncaptured calls, lost spans
 
@@ -20,6 +21,7 @@ from otel_gym.identity import is_valid_id
 
 SPANS = "spans"
 COUNTS = "counts"
+BLOBS = "blobs"
 OPEN = "open"
 ROLLOUT_KEY = "rollout_id="
 LIVE_SUFFIX = ".jsonl"

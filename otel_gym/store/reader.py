@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from otel_gym.conventions import UNASSIGNED
+from otel_gym.store.blobs import BlobStore
 from otel_gym.store.layout import COUNTS, LIVE_SUFFIX, SPANS, rollout_folder, rollout_id_of_folder
 from otel_gym.store.otlp_json import MalformedLineError, spans_of_line
 from otel_gym.store.span import StoredSpan
+from otel_gym.store.whole_requests import whole_requests
 
 
 class StoreError(Exception):
@@ -53,6 +55,7 @@ class Store:
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)
         self.damage: list[Damage] = []
+        self.blobs = BlobStore(self.directory)
         if not self.directory.exists():
             raise StoreError(f"{self.directory}: no such folder; give the store's folder with --dir or OTEL_GYM_DIR")
         if not self.directory.is_dir():
@@ -104,11 +107,18 @@ class Store:
         except ValueError:
             return
         for path in sorted(folder.glob(f"*{LIVE_SUFFIX}")):
-            for span in self.spans_of_file(path):
+            for span in self._whole_spans_of_file(path):
                 known = by_id.get((span.trace_id, span.span_id))
                 if known is None or known.end_ns is None or span.end_ns is not None:
                     by_id[span.trace_id, span.span_id] = span
         yield from by_id.values()
+
+    def _whole_spans_of_file(self, path: Path) -> list[StoredSpan]:
+        """What the requests of a file grew out of lies in the same file."""
+        spans = list(self.spans_of_file(path))
+        cure = "these bodies are absent; all else was read"
+        self.damage += [Damage(path, 0, str(gap), cure) for gap in whole_requests(spans, self.blobs)]
+        return spans
 
     def spans_of_file(self, path: Path) -> Iterator[StoredSpan]:
         try:

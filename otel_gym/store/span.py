@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from otel_gym.conventions import NEMO_ROLLOUT_ID, ROLLOUT_ID, RUN_ID, UNASSIGNED
+from otel_gym.conventions import BODY_BLOBS, NEMO_ROLLOUT_ID, ROLLOUT_ID, RUN_ID, UNASSIGNED
+from otel_gym.store.blobs import BlobError, BlobStore
+from otel_gym.store.media import restore_media
 
 STATUS_UNSET = 0
 STATUS_OK = 1
@@ -35,6 +37,7 @@ class StoredSpan:
     """Ids are lower-case hex; times are UTC nanoseconds, ``end_ns`` None for a span that never ended.
 
     ``resource`` holds the resource's attributes, on which a Collector may have put the rollout id.
+    ``blobs`` is where the media lies that the bodies refer to.
     """
 
     trace_id: str
@@ -52,6 +55,18 @@ class StoredSpan:
     resource: dict[str, Any] = field(default_factory=dict)
     scope_name: str | None = None
     dropped: int = 0
+    blobs: BlobStore | None = None
+
+    def body(self, name: str) -> str | None:
+        """The text of a body with its media put back; BlobError where that is missing or damaged."""
+        text = self.attributes.get(name)
+        if not isinstance(text, str):
+            return None
+        if name + BODY_BLOBS not in self.attributes:
+            return text
+        if self.blobs is None:
+            raise BlobError(f"span {self.span_id}: its media is not at hand, open the store that it lies in")
+        return restore_media(text, self.blobs.get)
 
     @property
     def rollout_id(self) -> str:

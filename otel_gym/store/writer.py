@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.layout import COUNTS, LIVE_SUFFIX, OPEN, new_writer_name, rollout_folder
 from otel_gym.store.otlp_json import encode_json
 
@@ -22,17 +23,31 @@ class StoreWriter:
 
     ``sync`` True: what ``append`` returns for is on the disk, not in its cache. A failure (disk full,
     no permission, folder gone) is raised as OSError after the file was cut back to its last whole line,
-    so that writing can go on later without a torn line in the middle.
+    so that writing can go on later without a torn line in the middle. ``content`` gives the bodies of a
+    line their stored form, and is told here what became of the line.
     """
 
-    def __init__(self, directory: Path, service: str = "unknown", *, sync: bool = False) -> None:
+    def __init__(
+        self, directory: Path, service: str = "unknown", *, sync: bool = False, content: ContentOnce | None = None
+    ) -> None:
         self.directory = directory
+        self.content = content
         self.name = new_writer_name(service)
         self.sync = sync
         self._paths: dict[str, Path] = {}
 
     def append(self, rollout_id: str, lines: bytes | bytearray) -> None:
         """Appends lines, each with its newline, by one system call where the kernel takes them whole."""
+        try:
+            self._append(rollout_id, lines)
+        except BaseException:
+            if self.content is not None:
+                self.content.failed(rollout_id)
+            raise
+        if self.content is not None:
+            self.content.committed(rollout_id)
+
+    def _append(self, rollout_id: str, lines: bytes | bytearray) -> None:
         descriptor = self._open(rollout_id)
         try:
             _append_whole(descriptor, lines)
@@ -47,7 +62,8 @@ class StoreWriter:
             try:
                 return os.open(path, os.O_WRONLY | os.O_APPEND)
             except FileNotFoundError:  # someone cleared the store under us: begin anew
-                pass
+                if self.content is not None:
+                    self.content.forget(rollout_id)
         path = rollout_folder(self.directory, rollout_id) / f"{self.name}{LIVE_SUFFIX}"
         self._make_folder(path.parent)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, FILE_MODE)

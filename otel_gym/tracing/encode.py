@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from opentelemetry.sdk.resources import Resource
@@ -19,6 +20,9 @@ from otel_gym.conventions import (
     SCHEMA_URL,
     STORE_VERSION,
 )
+from otel_gym.settings import Settings
+from otel_gym.store.blobs import BlobStore
+from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.otlp_json import encode_json, key_values
 from otel_gym.tracing.membership import plain_attributes
 from otel_gym.tracing.payloads import Payload
@@ -30,10 +34,35 @@ _IS_REMOTE_KNOWN = 0x100
 _IS_REMOTE = 0x200
 
 
-def encode_span(span: ReadableSpan, payload: Payload | None = None) -> bytes:
-    """One TracesData with one span, and its newline. A span that has not ended has no end time."""
+def content_of(settings: Settings, directory: Path) -> ContentOnce | None:
+    """What keeps content once in a writer's files; None where it is off."""
+    return ContentOnce(BlobStore(directory, fsync=settings.syncs)) if settings.content_once else None
+
+
+def encode_span(
+    span: ReadableSpan, payload: Payload | None = None, rollout_id: str = "", content: ContentOnce | None = None
+) -> bytes:
+    """One TracesData with one span, and its newline. A span that has not ended has no end time.
+
+    ``content`` gives the bodies of ``payload`` their stored form; only the thread that writes may pass it.
+    """
     head, tail = _envelope(span.resource, span.instrumentation_scope)
-    return b"%b%b%b" % (head, encode_json(_span(span, payload)), tail)
+    attributes = _without_queries(plain_attributes(span))
+    try:
+        if payload is not None:
+            attributes = {**attributes, **_bodies(span, payload, rollout_id, content)}
+        return b"%b%b%b" % (head, encode_json(_span(span, attributes)), tail)
+    except Exception:
+        if content is not None:
+            content.failed(rollout_id)  # there is no line that a later one could build on
+        raise
+
+
+def _bodies(span: ReadableSpan, payload: Payload, rollout_id: str, content: ContentOnce | None) -> dict[str, Any]:
+    bodies = _payload_attributes(payload)
+    if content is None:
+        return bodies
+    return content.stored(bodies, rollout_id, f"{span.context.span_id:016x}")
 
 
 def size_of(span: ReadableSpan) -> int:
@@ -41,11 +70,8 @@ def size_of(span: ReadableSpan) -> int:
     return _SPAN_BYTES + sum([len(value) for value in plain_attributes(span).values() if type(value) is str])
 
 
-def _span(span: ReadableSpan, payload: Payload | None) -> dict[str, Any]:
+def _span(span: ReadableSpan, attributes: Mapping[str, Any]) -> dict[str, Any]:
     context, parent = span.context, span.parent
-    attributes = _without_queries(plain_attributes(span))
-    if payload is not None:
-        attributes = {**attributes, **_payload_attributes(payload)}
     encoded: dict[str, Any] = {"traceId": f"{context.trace_id:032x}", "spanId": f"{context.span_id:016x}"}
     flags = int(context.trace_flags) | _IS_REMOTE_KNOWN
     if parent is not None:

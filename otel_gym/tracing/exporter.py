@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from otel_gym.conventions import ROLLOUT_ID
 from otel_gym.settings import read_settings
 from otel_gym.store.writer import StoreWriter
-from otel_gym.tracing.encode import encode_span
+from otel_gym.tracing.encode import content_of, encode_span
 from otel_gym.tracing.membership import identity_of_start, is_gym_span
 from otel_gym.tracing.payloads import slots
 from otel_gym.tracing.processor import storable_rollout_id
@@ -30,24 +30,34 @@ class RolloutSpanExporter(SpanExporter):
     """
 
     def __init__(self, directory: str | None = None) -> None:
-        self._directory = Path(directory) if directory else read_settings().directory
+        settings = read_settings()
+        self._directory = Path(directory) if directory else settings.directory
         self._lock = Lock()
-        self._writer = StoreWriter(self._directory, "exporter")
+        content = content_of(settings, self._directory)
+        self._writer = StoreWriter(self._directory, "exporter", sync=settings.syncs, content=content)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        batches: dict[str, bytearray] = {}
         try:
-            for span in spans:
-                if _is_ours(span):
-                    lines = batches.setdefault(_rollout_id(span), bytearray())
-                    lines += encode_span(span, slots.take(span.context))
             with self._lock:
-                for rollout_id, lines in batches.items():
-                    self._writer.append(rollout_id, lines)
+                self._export([span for span in spans if _is_ours(span)])
         except Exception:
             log_once("a batch of spans could not be exported")
             return SpanExportResult.FAILURE
         return SpanExportResult.SUCCESS
+
+    def _export(self, spans: Sequence[ReadableSpan]) -> None:
+        content = self._writer.content
+        batches: dict[str, bytearray] = {}
+        try:
+            for span in spans:
+                rollout_id = _rollout_id(span)
+                lines = batches.setdefault(rollout_id, bytearray())
+                lines += encode_span(span, slots.take(span.context), rollout_id, content)
+            for rollout_id, lines in batches.items():
+                self._writer.append(rollout_id, lines)
+        finally:
+            if content is not None:
+                content.failed()  # what was not committed
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         return True

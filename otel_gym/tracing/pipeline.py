@@ -24,6 +24,7 @@ from otel_gym.conventions import SCHEMA_URL, SCOPE_NAME
 from otel_gym.identity import Identity, checked_id
 from otel_gym.settings import Settings, captures_messages, read_settings, say_once
 from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing.encode import content_of
 from otel_gym.tracing.ids import GymIdGenerator
 from otel_gym.tracing.model_call import ContentPolicy
 from otel_gym.tracing.processor import RolloutSpanProcessor
@@ -175,10 +176,9 @@ def _recorder(folder: Path, settings: Settings, provider: TracerProvider, announ
     def new_writer() -> StoreWriter:
         if announce and os.getpid() == process:
             print(f"otel_gym: spans go to {folder}", file=sys.stderr)
-        return StoreWriter(folder, service, sync=sync)
+        return StoreWriter(folder, service, sync=settings.syncs, content=content_of(settings, folder))
 
     process = os.getpid()
-    sync = settings.fsync != "never" or settings.durability == "sync"
     return Recorder(new_writer, settings.queue_bytes, settings.exit_timeout_s, write_each=settings.fsync == "always")
 
 

@@ -14,7 +14,7 @@ from otel_gym.tracing.encode import encode_span, size_of
 from otel_gym.tracing.membership import identity_attributes, identity_of_start, is_gym_span, plain_attributes
 from otel_gym.tracing.open_spans import has_start_record
 from otel_gym.tracing.payloads import slots
-from otel_gym.tracing.recorder import Recorder, log_once
+from otel_gym.tracing.recorder import Recorder, log_once, recorder_of_this_thread
 
 
 class RolloutSpanProcessor(SpanProcessor):
@@ -43,18 +43,19 @@ class RolloutSpanProcessor(SpanProcessor):
         attributes = plain_attributes(span)
         if ROLLOUT_ID not in attributes:
             return
+        recorder = recorder_of_this_thread() or self.recorder
         try:
             rollout_id = storable_rollout_id(attributes[ROLLOUT_ID])
-            self.recorder.open_spans.leave(span)
+            recorder.open_spans.leave(span)
             payload = slots.take(span.context)
-            if span.kind is SpanKind.SERVER:
-                # In the path of a request: hand over now, encode later.
-                self.recorder.add_span(rollout_id, partial(encode_span, span, payload), size_of(span))
+            if payload is not None or span.kind is SpanKind.SERVER:
+                # A SERVER span ends in the path of a request: hand over now, encode later.
+                recorder.add_span(rollout_id, partial(encode_span, span, payload, rollout_id), size_of(span))
             else:
                 # Encoding now costs less than keeping spans for later, and the queue holds bytes.
-                self.recorder.add_line(rollout_id, encode_span(span, payload))
+                recorder.add_line(rollout_id, encode_span(span))
         except Exception:
-            self.recorder.spans_lost += 1
+            recorder.spans_lost += 1
             log_once("a span could not be handed over")
 
     def shutdown(self) -> None:

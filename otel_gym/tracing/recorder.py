@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from otel_gym.settings import DEFAULT_EXIT_TIMEOUT_S
+from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.open_spans import OpenSpans
 
@@ -31,6 +32,8 @@ _ROUNDS_BEFORE_SLEEP = 50
 _BATCH_BYTES = 4 * 1024 * 1024
 
 Job = Callable[[], None]
+# Makes a line; bodies get their stored form from what the writer keeps of earlier ones.
+Encode = Callable[[ContentOnce | None], bytes]
 
 
 class _Item(NamedTuple):
@@ -103,12 +106,12 @@ class Recorder:
         else:
             self._add(_Item(len(line), rollout_id, line))
 
-    def add_span(self, rollout_id: str, encode: Callable[[], bytes], size: int) -> None:
+    def add_span(self, rollout_id: str, encode: Encode, size: int) -> None:
         """Writes the line that ``encode`` makes, on the thread; ``size`` is about what waits until then."""
         if threading.get_ident() == self._thread_id:
-            self._keep(rollout_id, encode())
+            self._keep(rollout_id, encode(self._content()))
         else:
-            self._add(_Item(size, rollout_id, run=encode))
+            self._add(_Item(size, rollout_id, run=lambda: encode(self._content())))
 
     def _add(self, item: _Item) -> None:
         if not self._submit(item, item.size):
@@ -167,6 +170,7 @@ class Recorder:
 
     def _run(self) -> None:
         self._thread_id = threading.get_ident()
+        _this_thread.recorder = self
         empty_rounds = 0
         while True:
             items = self._next_items(empty_rounds > _ROUNDS_BEFORE_SLEEP)
@@ -223,6 +227,9 @@ class Recorder:
             except Exception as error:
                 self._lose(len(batch), error)
 
+    def _content(self) -> ContentOnce | None:
+        return self._current_writer().content
+
     def _current_writer(self) -> StoreWriter:
         if self._writer is None:
             self._writer = self._new_writer()
@@ -252,6 +259,14 @@ class Recorder:
             log_once(f"the store cannot be written, spans are lost and counted: {error}", with_traceback=False)
         else:
             log_once("the store could not be written")
+
+
+_this_thread = threading.local()
+
+
+def recorder_of_this_thread() -> Recorder | None:
+    """The recorder whose job runs here: its spans go where the job was handed in, also after ``configure``."""
+    return getattr(_this_thread, "recorder", None)
 
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()

@@ -14,6 +14,8 @@ from typing import Any
 from otel_gym import conventions as names
 from otel_gym.content import KeptBody, body_of_text
 from otel_gym.records.model_call import ModelCallRecord, build_model_call_record
+from otel_gym.settings import say_once
+from otel_gym.store.blobs import BlobError
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.views.layers import is_model_call, without_client_layer
@@ -66,7 +68,7 @@ def exchange_of(span: StoredSpan) -> Exchange:
     """The exchange that our capture put on a span."""
     attributes = span.attributes
     dialect = attributes.get(names.DIALECT)
-    request, response = _body(attributes, names.REQUEST_BODY), _body(attributes, names.RESPONSE_BODY)
+    request, response = _body(span, names.REQUEST_BODY), _body(span, names.RESPONSE_BODY)
     first_chunk_ns = attributes.get(names.FIRST_CHUNK_NS)
     return Exchange(
         dialect=dialect if dialect in DIALECTS else "chat",
@@ -90,12 +92,13 @@ def exchange_of(span: StoredSpan) -> Exchange:
     )
 
 
-def _body(attributes: Mapping[str, Any], name: str) -> KeptBody:
-    text = attributes.get(name)
-    if not isinstance(text, str):
-        return _NO_BODY
+def _body(span: StoredSpan, name: str) -> KeptBody:
     try:
-        return body_of_text(text, attributes.get(name + names.BODY_ENCODING))
+        text = span.body(name)
+        return _NO_BODY if text is None else body_of_text(text, span.attributes.get(name + names.BODY_ENCODING))
+    except BlobError as problem:
+        say_once(str(problem))
+        return _NO_BODY
     except ValueError:
         return _NO_BODY
 

@@ -92,6 +92,13 @@ def test_the_openai_client_plain_and_streaming(live_store, server_url):
     assert "SECRET" not in live_store.text()
 
 
+def wait_for_a_record(live_store):
+    """The client has its answer before the server, in a thread of this process, has handed the call over."""
+    for _ in range(100):
+        if live_store.is_empty() or not live_store.records("1-0"):
+            threading.Event().wait(0.05)
+
+
 def test_the_async_openai_client_leaving_early(live_store, server_url):
     async def agent() -> None:
         async with openai.AsyncOpenAI(base_url=f"{server_url}/ng-rollout/1-0/v1", api_key="x") as client:
@@ -101,9 +108,7 @@ def test_the_async_openai_client_leaving_early(live_store, server_url):
             await stream.close()
 
     asyncio.run(agent())
-    for _ in range(100):
-        if live_store.is_empty() or not live_store.records("1-0"):
-            threading.Event().wait(0.05)
+    wait_for_a_record(live_store)
     (record,) = live_store.records("1-0")
     assert record.request["stream"] is True
 
@@ -112,6 +117,7 @@ def test_the_anthropic_client(live_store, server_url):
     client = anthropic.Anthropic(base_url=f"{server_url}/ng-rollout/1-0", api_key="SECRET")
     client.messages.create(model="toy", max_tokens=5, messages=MESSAGES)
 
+    wait_for_a_record(live_store)
     (record,) = live_store.records("1-0")
     assert (record.dialect, record.tokens_in, record.cached_tokens, record.tokens_out) == ("messages", 16, 5, 3)
     assert "SECRET" not in live_store.text()

@@ -95,7 +95,8 @@ instrument_app(app)
 
 
 UVICORN = ["-m", "uvicorn", "server:app", "--port"]
-GUNICORN = ["-m", "gunicorn", "server:app", "--worker-class", "uvicorn_worker.UvicornWorker", "--workers", "2", "--bind"]
+WORKER = "uvicorn_worker.UvicornWorker"
+GUNICORN = ["-m", "gunicorn", "server:app", "--worker-class", WORKER, "--workers", "2", "--bind"]
 SERVERS = {
     "uvicorn": lambda port: [*UVICORN, str(port)],
     "uvicorn with two workers": lambda port: [*UVICORN, str(port), "--workers", "2"],
