@@ -157,6 +157,11 @@ KEPT_HEADERS = frozenset(
 KEPT_HEADER_PREFIXES = (b"x-claude-code-", b"x-codex-", b"x-dynamo-")
 
 
+_SECRET_WORDS = (b"token", b"key", b"secret", b"auth", b"cookie", b"password")
+
+
 def is_kept_header(name: bytes) -> bool:
     """Whether the value of this (lower-case) header may be stored."""
-    return name in KEPT_HEADERS or name.startswith(KEPT_HEADER_PREFIXES)
+    if name in KEPT_HEADERS:
+        return True
+    return name.startswith(KEPT_HEADER_PREFIXES) and not any(word in name for word in _SECRET_WORDS)

@@ -33,7 +33,12 @@ def _status_code(error: BaseException) -> int | None:
         _attribute(error, "status_code"),
         _attribute(response, "status_code"),
     )
-    return next((status for status in candidates if type(status) is int), None)
+    return next((int(status) for status in candidates if _is_status(status)), None)
+
+
+def _is_status(value: Any) -> bool:
+    """An int (also http.HTTPStatus) that can be one; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 999
 
 
 def _body(error: BaseException) -> bytes | None:

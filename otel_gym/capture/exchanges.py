@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
+from contextvars import Token
 from hashlib import sha256
 from typing import Any
 
@@ -17,11 +19,11 @@ from otel_gym.capture.durability import DurableSend, wait_until_written
 from otel_gym.capture.exceptions import raised_of
 from otel_gym.content import KEPT_HEAD_BYTES, KeptBody
 from otel_gym.identity import Identity
+from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.model_call import OPERATION, finish_model_call, start_attributes
 from otel_gym.tracing.payloads import Payload
 from otel_gym.tracing.pipeline import Pipeline
-from otel_gym.tracing.recorder import log_once
 from otel_gym.wire.exchange import DialectName, Exchange, Execution, Raised
 
 Scope = MutableMapping[str, Any]
@@ -33,6 +35,9 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 # In-flight bytes are booked with the recorder in steps; the first is free.
 _HOLD_STEP_BYTES = 1024 * 1024
+
+# What a call holds beside its bodies while it waits.
+CALL_BYTES = 4096
 
 _EXECUTION = "nemo_gym_model_execution"
 
@@ -118,7 +123,7 @@ class CapturedCall:
             self._exchange.raised = raised_of(error)
             raise
         finally:
-            otel_context.detach(token)
+            restore(token)
             self._hand_over()
 
     def _tee_receive(self, receive: Receive) -> Receive:
@@ -129,6 +134,7 @@ class CapturedCall:
             if message["type"] == "http.request":
                 body = message.get("body")
                 if body:
+                    body = body if type(body) is bytes else bytes(body)
                     request.size += len(body)
                     (request.skip if self._is_cut else request.chunks.append)((0, body))
                     self._book()
@@ -148,6 +154,7 @@ class CapturedCall:
             if message["type"] == "http.response.body":
                 body = message.get("body")
                 if body:
+                    body = body if type(body) is bytes else bytes(body)
                     keep((clock_ns(), body))
                     response.size += len(body)
                     if response.size > self._room:
@@ -192,15 +199,32 @@ class CapturedCall:
         self._is_handed_over = True
         try:
             self._exchange.returned_ns = self._clock.monotonic_ns() - self._start_ns
-            size = self._request.size + self._response.size
-            if not self._is_cut and self._recorder.add_job(self._finish, size, self._held, written):
-                return True
-            if not self._is_cut:
-                self._cut()
-            return self._recorder.add_job(self._finish, self._held, self._held, written)
+            return self._offer(written)
         except Exception:
             log_once("a model call could not be handed to the recorder")
             return False
+
+    def _offer(self, written: Callable[[bool], None] | None) -> bool:
+        """Whole, else the heads of its bodies, else without them, as the queue has room."""
+        if not self._is_cut and self._recorder.add_job(self._finish, self._size(), self._held, written):
+            return True
+        if not self._is_cut:
+            self._cut()
+        if self._recorder.add_job(self._finish, self._size(), self._held, written):
+            return True
+        self._request.chunks.clear()
+        self._response.chunks.clear()
+        if self._recorder.add_job(self._finish, self._size(), self._held, written):
+            return True
+        self._recorder.release(self._held)
+        self._recorder.open_spans.leave(self._span.get_span_context())
+        self._recorder.count("lost_calls")
+        return False
+
+    def _size(self) -> int:
+        """About what this call holds while it waits, in bytes."""
+        bodies = (*self._request.chunks, *self._response.chunks)
+        return CALL_BYTES + sum(len(content) for _, content in bodies)
 
     def _cut_payload(self) -> Payload | None:
         if not self._is_cut:
@@ -221,6 +245,7 @@ class CapturedCall:
         exchange.response_content_type = _header(self._response_headers, b"content-type")
         exchange.response_content_encoding = _header(self._response_headers, b"content-encoding")
         exchange.execution = _execution(self._scope)
+        exchange.is_cut = self._is_cut
         if self._disconnected and exchange.raised is None and exchange.last_byte_ns is None:
             exchange.raised = Raised("ClientDisconnect", "cancelled")
         if self._scope["method"] != "POST":
@@ -244,9 +269,27 @@ def _header(headers: Headers, wanted: bytes) -> str | None:
 
 
 def _execution(scope: Scope) -> Execution | None:
-    """What NeMo Gym's model server says of itself, as a mapping or an object."""
+    """What NeMo Gym's model server says of itself, as a mapping or an object; values of another type are left out."""
     said = (scope.get("state") or {}).get(_EXECUTION)
     if said is None:
         return None
-    fields = said if isinstance(said, dict) else {name: getattr(said, name, None) for name in Execution.__slots__}
-    return Execution(**{name: fields.get(name) for name in Execution.__slots__})
+    fields = said if isinstance(said, dict) else {name: getattr(said, name, None) for name in _EXECUTION_TYPES}
+    known = {name: fields.get(name) for name, kind in _EXECUTION_TYPES.items() if type(fields.get(name)) is kind}
+    return Execution(**known)
+
+
+_EXECUTION_TYPES: dict[str, type] = {
+    "upstream_attempted": bool,
+    "response_source": str,
+    "upstream_status_code": int,
+    "local_response_reason": str,
+}
+
+
+def restore(token: Token[Any]) -> None:
+    """Resets a context variable; a coroutine that is closed in another context has nothing to restore there.
+
+    OpenTelemetry's own ``detach`` would log an error in that case.
+    """
+    with suppress(ValueError):
+        token.var.reset(token)

@@ -22,21 +22,20 @@ from opentelemetry.instrumentation import asgi
 from opentelemetry.trace import Span, SpanKind
 
 from otel_gym.capture.clock import Clock, SystemClock
-from otel_gym.capture.exchanges import CapturedCall
+from otel_gym.capture.exchanges import CapturedCall, restore
 from otel_gym.identity import (
     Identity,
     current_identity,
     identity_from_baggage_header,
     is_valid_id,
-    reset_identity,
     set_identity,
     split_url_prefix,
     strip_raw_url_prefix,
 )
 from otel_gym.tracing.ids import random_bytes
+from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.pipeline import Pipeline, active_pipeline
-from otel_gym.tracing.recorder import log_once
 from otel_gym.wire.dialects import dialect_for_path
 from otel_gym.wire.exchange import DialectName
 
@@ -47,6 +46,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _REQUEST = "otel_gym.request"
+_CAPTURED = "otel_gym.captured"
 # Scope keys by which Starlette and FastAPI know that a SERVER span is at work.
 _STARLETTE_SPAN = "starlette.opentelemetry"
 _FASTAPI_SPAN = "fastapi.telemetry"
@@ -110,12 +110,9 @@ class ModelCallCapture:
             return await self.app(scope, receive, _flushing_before_shutdown(send))
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
-        prefix_id, path = split_url_prefix(scope["path"])
-        if prefix_id is not None:
-            raw_path = scope.get("raw_path")
-            scope = {**scope, "path": path, "raw_path": raw_path and strip_raw_url_prefix(raw_path, path.encode())}
+        prefix_id, scope = _without_prefix(scope)
         pipeline = active_pipeline()
-        if pipeline is None or scope["type"] == "websocket":
+        if pipeline is None or scope["type"] == "websocket" or scope.get(_CAPTURED):
             return await self.app(scope, receive, send)
         await self._trace(pipeline, prefix_id, scope, receive, send)
 
@@ -124,7 +121,7 @@ class ModelCallCapture:
     ) -> None:
         outer_span = _outer_span()
         identity = _identity(pipeline, prefix_id, scope, outer_span)
-        dialect = dialect_for_path(scope["path"])
+        dialect = dialect_for_path(scope["path"].removeprefix(scope.get("root_path") or ""))
         if identity.rollout_id is None and dialect is not None and not pipeline.capture_unassigned:
             pipeline.recorder.count("uncaptured_calls")
             dialect = None
@@ -140,10 +137,10 @@ class ModelCallCapture:
             await self._traced_app(pipeline, outer_span, scope)(scope, receive, send)
         finally:
             request.end()
-            _current_request.reset(request_token)
-            reset_identity(identity_token)
+            restore(request_token)
+            restore(identity_token)
             if context_token is not None:
-                otel_context.detach(context_token)
+                restore(context_token)
 
     def _traced_app(self, pipeline: Pipeline, outer_span: Span | None, scope: Scope) -> App:
         if not self.server_spans:
@@ -166,6 +163,7 @@ class ModelCallCapture:
     async def _capture(self, scope: Scope, receive: Receive, send: Send) -> None:
         request: _Request = scope.pop(_REQUEST)
         scope["query_string"] = request.query_string
+        scope[_CAPTURED] = True  # of two captures around one app the outer one counts
         if request.dialect is None:
             return await self.app(scope, receive, send)
         call = self._begin(request, request.dialect, scope)
@@ -209,6 +207,20 @@ def instrument_app(app: Any, **options: Any) -> Any:
     if isinstance(native_telemetry, dict) and native_telemetry.get("tracer_provider") is None:
         native_telemetry["tracing"] = False
     return app
+
+
+def _without_prefix(scope: Scope) -> tuple[str | None, Scope]:
+    """The id of the URL prefix and the scope without it; of a mounted app the prefix stands behind its root path."""
+    root = scope.get("root_path") or ""
+    path = scope["path"]
+    behind = path.startswith(f"{root}/") and root != ""
+    rollout_id, rest = split_url_prefix(path.removeprefix(root) if behind else path)
+    if rollout_id is None:
+        return None, scope
+    raw_path = scope.get("raw_path")
+    if behind:
+        return rollout_id, {**scope, "path": root + rest, "raw_path": raw_path and (root + rest).encode()}
+    return rollout_id, {**scope, "path": rest, "raw_path": raw_path and strip_raw_url_prefix(raw_path, rest.encode())}
 
 
 def _outer_span() -> Span | None:
@@ -255,7 +267,11 @@ class _RequestTracer(trace.Tracer):
         request = _current_request.get()
         if request is not None:
             options["attributes"] = {**(options.get("attributes") or {}), **identity_attributes(request.identity)}
-        return self._tracer.start_span(*arguments, **options)
+        try:
+            return self._tracer.start_span(*arguments, **options)
+        except Exception:  # a processor of another vendor's: the request goes on without this span
+            log_once("a SERVER span could not be started")
+            return trace.INVALID_SPAN
 
     def start_as_current_span(self, *arguments: Any, **options: Any) -> Any:
         return self._tracer.start_as_current_span(*arguments, **options)

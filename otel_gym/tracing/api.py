@@ -32,9 +32,9 @@ from otel_gym.identity import (
     split_url_prefix,
     url_path_for_rollout,
 )
+from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.pipeline import active_pipeline
-from otel_gym.tracing.recorder import log_once
 
 
 class Rollout(AbstractContextManager["Rollout"]):

@@ -17,10 +17,10 @@ from otel_gym.conventions import ROLLOUT_ID
 from otel_gym.settings import read_settings
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.encode import content_of, encode_span
+from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_of_start, is_gym_span
 from otel_gym.tracing.payloads import slots
 from otel_gym.tracing.processor import storable_rollout_id
-from otel_gym.tracing.recorder import log_once
 
 
 class RolloutSpanExporter(SpanExporter):

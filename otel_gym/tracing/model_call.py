@@ -14,7 +14,8 @@ from typing import Any
 from opentelemetry.trace import Span, StatusCode
 
 from otel_gym import conventions as names
-from otel_gym.content import KeptBody, safe_json, safe_text
+from otel_gym.content import KeptBody, fits_int64, safe_json, safe_text
+from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.payloads import Payload, slots
 from otel_gym.wire.bodies import decode_body
 from otel_gym.wire.exchange import Exchange, JsonObject, ParsedExchange
@@ -81,6 +82,19 @@ def finish_model_call(span: Span, exchange: Exchange, cut: Payload | None, polic
 
     ``cut`` is what is kept of bodies for which the queue had no room. Runs on the recorder's thread.
     """
+    try:
+        _complete(span, exchange, policy)
+    except Exception:  # what the traffic holds must not cost the exchange itself
+        log_once("a model call could not be parsed, it is stored as it came")
+        span.set_attributes(exchange_attributes(exchange, ParsedExchange()))
+    context = span.get_span_context()
+    if policy.bodies:
+        slots.put(context, cut or payload_of(exchange))
+    span.end(exchange.started_unix_nano + _duration_ns(exchange))
+    slots.discard(context)
+
+
+def _complete(span: Span, exchange: Exchange, policy: ContentPolicy) -> None:
     parsed = parse_exchange(exchange)
     attributes = {**exchange_attributes(exchange, parsed), **request_attributes(exchange.dialect, parsed.request)}
     attributes |= response_attributes(exchange, parsed)
@@ -94,11 +108,6 @@ def finish_model_call(span: Span, exchange: Exchange, cut: Payload | None, polic
     if model:
         span.update_name(f"{OPERATION} {model}")
     span.set_attributes(attributes)
-    context = span.get_span_context()
-    if policy.bodies:
-        slots.put(context, cut or payload_of(exchange))
-    span.end(exchange.started_unix_nano + _duration_ns(exchange))
-    slots.discard(context)
 
 
 def _duration_ns(exchange: Exchange) -> int:
@@ -196,11 +205,16 @@ def _text(value: Any) -> str | None:
 
 
 def _double(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _int(value: Any) -> int | None:
-    return value if type(value) is int else None
+    return value if type(value) is int and fits_int64(value) else None
 
 
 def _texts(value: Any) -> list[str] | None:

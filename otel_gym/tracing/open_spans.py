@@ -7,6 +7,7 @@ thread comes by gets a light record in ``open/<writer>.jsonl``; a span that ende
 from __future__ import annotations
 
 from opentelemetry.sdk.trace import ReadableSpan, Span
+from opentelemetry.trace import SpanContext
 
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.encode import encode_span
@@ -32,8 +33,8 @@ class OpenSpans:
     def enter(self, span: Span) -> None:
         self._open[span.context.span_id] = span
 
-    def leave(self, span: ReadableSpan) -> None:
-        self._open.pop(span.context.span_id, None)
+    def leave(self, context: SpanContext) -> None:
+        self._open.pop(context.span_id, None)
 
     def spans(self) -> list[Span]:
         return list(self._open.values())

@@ -11,10 +11,11 @@ from opentelemetry.trace import SpanKind
 from otel_gym.conventions import ROLLOUT_ID, RUN_ID, UNASSIGNED
 from otel_gym.identity import Identity, is_valid_id
 from otel_gym.tracing.encode import encode_span, size_of
+from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes, identity_of_start, is_gym_span, plain_attributes
 from otel_gym.tracing.open_spans import has_start_record
 from otel_gym.tracing.payloads import slots
-from otel_gym.tracing.recorder import Recorder, log_once, recorder_of_this_thread
+from otel_gym.tracing.recorder import Recorder, recorder_of_this_thread
 
 
 class RolloutSpanProcessor(SpanProcessor):
@@ -46,7 +47,7 @@ class RolloutSpanProcessor(SpanProcessor):
         recorder = recorder_of_this_thread() or self.recorder
         try:
             rollout_id = storable_rollout_id(attributes[ROLLOUT_ID])
-            recorder.open_spans.leave(span)
+            recorder.open_spans.leave(span.context)
             payload = slots.take(span.context)
             if payload is not None or span.kind is SpanKind.SERVER:
                 # A SERVER span ends in the path of a request: hand over now, encode later.

@@ -7,7 +7,6 @@ what cannot be kept is counted.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -19,9 +18,8 @@ from typing import Any, NamedTuple
 from otel_gym.settings import DEFAULT_EXIT_TIMEOUT_S
 from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.open_spans import OpenSpans
-
-logger = logging.getLogger("otel_gym")
 
 # How long the thread gathers lines before it writes them. Far below the promised 100 ms.
 LINGER_S = 0.02
@@ -98,6 +96,11 @@ class Recorder:
                 return False
             self.pending_bytes += size
             return True
+
+    def release(self, size: int) -> None:
+        """Gives back what was booked by ``hold``."""
+        with self._condition:
+            self.pending_bytes -= size
 
     def add_line(self, rollout_id: str, line: bytes) -> None:
         """Writes the line of a span, newline included."""
@@ -270,15 +273,6 @@ def recorder_of_this_thread() -> Recorder | None:
 
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
-_said: set[str] = set()
-
-
-def log_once(problem: str, *, with_traceback: bool = True) -> None:
-    """Says a failure of ours once per kind; must never raise into the traced program."""
-    if problem in _said:
-        return
-    _said.add(problem)
-    logger.warning("otel_gym: %s", problem, exc_info=with_traceback)
 
 
 def _reset_after_fork() -> None:

@@ -16,7 +16,8 @@ _INFERENCE = frozenset({"chat", "generate_content", "text_completion"})
 
 
 def is_model_call(span: StoredSpan) -> bool:
-    return span.attributes.get("gen_ai.operation.name") in _INFERENCE
+    operation = span.attributes.get("gen_ai.operation.name")
+    return isinstance(operation, str) and operation in _INFERENCE
 
 
 def without_client_layer(rollout: RolloutSpans) -> RolloutSpans:

@@ -8,7 +8,7 @@ record is null.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from otel_gym import conventions as names
@@ -23,6 +23,7 @@ from otel_gym.wire.dialects import DIALECTS
 from otel_gym.wire.exchange import Exchange, Execution, Raised
 
 _NO_BODY = KeptBody(b"")
+_MODEL_REF_KIND = "responses_api_models"
 
 # Spellings of earlier conventions, newest first.
 _RENAMED: dict[str, tuple[str, ...]] = {
@@ -65,37 +66,60 @@ def record_of(span: StoredSpan, call_index: int) -> ModelCallRecord:
 
 
 def exchange_of(span: StoredSpan) -> Exchange:
-    """The exchange that our capture put on a span."""
-    attributes = span.attributes
-    dialect = attributes.get(names.DIALECT)
+    """The exchange that our capture put on a span; an attribute of the wrong type counts as unknown."""
+    facts = _Facts(span.attributes)
+    dialect = facts.text(names.DIALECT)
     request, response = _body(span, names.REQUEST_BODY), _body(span, names.RESPONSE_BODY)
-    first_chunk_ns = attributes.get(names.FIRST_CHUNK_NS)
+    duration_ns = (span.end_ns or span.start_ns) - span.start_ns
+    returned_ns = facts.number(names.RETURNED_NS)
     return Exchange(
         dialect=dialect if dialect in DIALECTS else "chat",
-        model_call_id=attributes[names.MODEL_CALL_ID],
+        model_call_id=facts.text(names.MODEL_CALL_ID) or span.span_id,
         started_unix_nano=span.start_ns,
-        model_ref=_model_ref(attributes),
-        request_headers=_headers(attributes, names.REQUEST_HEADER),
+        model_ref=_model_ref(facts),
+        request_headers=_headers(span.attributes, names.REQUEST_HEADER),
         request_body=request.content,
         request_content_encoding=request.coding,
-        status_code=attributes.get("http.response.status_code"),
-        response_headers=_headers(attributes, names.RESPONSE_HEADER),
-        response_content_type=attributes.get(names.RESPONSE_CONTENT_TYPE),
+        status_code=facts.number("http.response.status_code"),
+        response_headers=_headers(span.attributes, names.RESPONSE_HEADER),
+        response_content_type=facts.text(names.RESPONSE_CONTENT_TYPE),
         response_content_encoding=response.coding,
-        chunks=[(first_chunk_ns or 0, response.content)] if response.content else [],
-        last_byte_ns=attributes.get(names.LAST_BYTE_NS),
-        returned_ns=attributes.get(names.RETURNED_NS, (span.end_ns or span.start_ns) - span.start_ns),
-        first_content_ns=attributes.get(names.FIRST_CONTENT_NS),
-        raised=_raised(attributes),
-        execution=_execution(attributes),
+        chunks=[(facts.number(names.FIRST_CHUNK_NS) or 0, response.content)] if response.content else [],
+        last_byte_ns=facts.number(names.LAST_BYTE_NS),
+        returned_ns=duration_ns if returned_ns is None else returned_ns,
+        first_content_ns=facts.number(names.FIRST_CONTENT_NS),
+        raised=_raised(facts),
+        execution=_execution(facts),
         live=False,
+        is_cut=any(facts.number(name + names.BODY_BYTES) for name in (names.REQUEST_BODY, names.RESPONSE_BODY)),
     )
+
+
+class _Facts:
+    """Attributes by type: files come from anywhere, and one odd span must not cost its rollout."""
+
+    def __init__(self, attributes: Mapping[str, Any]) -> None:
+        self._attributes = attributes
+
+    def text(self, name: str) -> str | None:
+        value = self._attributes.get(name)
+        return value if isinstance(value, str) else None
+
+    def number(self, name: str) -> int | None:
+        value = self._attributes.get(name)
+        return value if type(value) is int else None
+
+    def flag(self, name: str) -> bool | None:
+        value = self._attributes.get(name)
+        return value if isinstance(value, bool) else None
 
 
 def _body(span: StoredSpan, name: str) -> KeptBody:
     try:
         text = span.body(name)
-        return _NO_BODY if text is None else body_of_text(text, span.attributes.get(name + names.BODY_ENCODING))
+        return (
+            _NO_BODY if text is None else body_of_text(text, _Facts(span.attributes).text(name + names.BODY_ENCODING))
+        )
     except BlobError as problem:
         say_once(str(problem))
         return _NO_BODY
@@ -103,30 +127,40 @@ def _body(span: StoredSpan, name: str) -> KeptBody:
         return _NO_BODY
 
 
-def _model_ref(attributes: Mapping[str, Any]) -> dict[str, Any] | None:
-    name = attributes.get(names.MODEL_REF_NAME)
-    return None if name is None else {"type": attributes.get(names.MODEL_REF_TYPE), "name": name}
+def _model_ref(facts: _Facts) -> dict[str, Any] | None:
+    kind, name = facts.text(names.MODEL_REF_TYPE), facts.text(names.MODEL_REF_NAME)
+    return {"type": kind, "name": name} if name is not None and kind == _MODEL_REF_KIND else None
 
 
 def _headers(attributes: Mapping[str, Any], prefix: str) -> dict[str, list[str]]:
-    return {name[len(prefix) :]: list(values) for name, values in attributes.items() if name.startswith(prefix)}
+    return {
+        name[len(prefix) :]: [str(value) for value in values]
+        for name, values in attributes.items()
+        if name.startswith(prefix) and isinstance(values, list)
+    }
 
 
-def _raised(attributes: Mapping[str, Any]) -> Raised | None:
-    if names.EXCEPTION_TYPE not in attributes:
+def _raised(facts: _Facts) -> Raised | None:
+    type_name, body = facts.text(names.EXCEPTION_TYPE), facts.text(names.EXCEPTION_BODY)
+    if type_name is None:
         return None
-    body = attributes.get(names.EXCEPTION_BODY)
     return Raised(
-        attributes[names.EXCEPTION_TYPE],
-        attributes.get(names.EXCEPTION_CATEGORY, "exception"),
-        attributes.get(names.EXCEPTION_STATUS_CODE),
-        None if body is None else body.encode(),
+        type_name,
+        facts.text(names.EXCEPTION_CATEGORY) or "exception",
+        facts.number(names.EXCEPTION_STATUS_CODE),
+        None if body is None else body.encode("utf-8", "replace"),
     )
 
 
-def _execution(attributes: Mapping[str, Any]) -> Execution | None:
-    said = {field.name: attributes.get(f"gym.execution.{field.name}") for field in fields(Execution)}
-    return Execution(**said) if any(value is not None for value in said.values()) else None
+def _execution(facts: _Facts) -> Execution | None:
+    source = facts.text(names.RESPONSE_SOURCE)
+    execution = Execution(
+        upstream_attempted=facts.flag(names.UPSTREAM_ATTEMPTED),
+        response_source=source if source in ("upstream", "local") else None,
+        upstream_status_code=facts.number(names.UPSTREAM_STATUS_CODE),
+        local_response_reason=facts.text(names.LOCAL_RESPONSE_REASON),
+    )
+    return None if execution == Execution() else execution
 
 
 def _record_of_attributes(span: StoredSpan, call_index: int) -> ModelCallRecord:
@@ -141,18 +175,19 @@ def _record_of_attributes(span: StoredSpan, call_index: int) -> ModelCallRecord:
 
 def _attribute_fields(span: StoredSpan) -> dict[str, Any]:
     """What the conventions' attributes say, in the record's fields."""
-    attributes = span.attributes
-    tokens = {name: _first(attributes, spellings) for name, spellings in _RENAMED.items()}
+    attributes, facts = span.attributes, _Facts(span.attributes)
+    tokens = {name: _first(facts, spellings) for name, spellings in _RENAMED.items()}
     tokens_in, tokens_out, cached = tokens["tokens_in"], tokens["tokens_out"], tokens["cached_tokens"]
     reasons = attributes.get("gen_ai.response.finish_reasons")
+    first_reason = reasons[0] if isinstance(reasons, list) and reasons else None
     return {
         **tokens,
         "tokens_total": None if tokens_in is None or tokens_out is None else tokens_in + tokens_out,
         "cache_hit": None if cached is None else cached > 0,
-        "response_id": attributes.get("gen_ai.response.id"),
-        "model": attributes.get("gen_ai.response.model") or attributes.get("gen_ai.request.model"),
-        "finish_reason": reasons[0] if isinstance(reasons, list) and reasons else None,
-        "error_category": attributes.get(names.ERROR_CATEGORY) or _error_category(span),
+        "response_id": facts.text("gen_ai.response.id"),
+        "model": facts.text("gen_ai.response.model") or facts.text("gen_ai.request.model"),
+        "finish_reason": first_reason if isinstance(first_reason, str) else None,
+        "error_category": facts.text(names.ERROR_CATEGORY) or _error_category(span),
     }
 
 
@@ -160,8 +195,9 @@ def _error_category(span: StoredSpan) -> str | None:
     return "exception" if span.status == STATUS_ERROR else None
 
 
-def _first(attributes: Mapping[str, Any], spellings: tuple[str, ...]) -> int | None:
-    return next((attributes[name] for name in spellings if type(attributes.get(name)) is int), None)
+def _first(facts: _Facts, spellings: tuple[str, ...]) -> int | None:
+    counts = (facts.number(name) for name in spellings)
+    return next((count for count in counts if count is not None and count >= 0), None)
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:

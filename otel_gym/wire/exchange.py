@@ -45,6 +45,7 @@ class Exchange:
     ``returned_ns`` when the application returned or raised. ``chunks`` is the body as forwarded,
     one (offset, bytes) a message that was not empty. An exchange read back from disk has one chunk
     and ``first_content_ns`` set: the time of the first content event was measured when it was live.
+    ``is_cut``: only the heads of the bodies were kept, so that their ends say nothing of the call's.
     Header names are lower-case and allow-listed; a name that came twice has two values.
     """
 
@@ -66,6 +67,7 @@ class Exchange:
     raised: Raised | None = None
     execution: Execution | None = None
     live: bool = True
+    is_cut: bool = False
 
     @property
     def response_body(self) -> bytes:

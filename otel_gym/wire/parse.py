@@ -139,6 +139,8 @@ def _category_of_answer(exchange: Exchange, parsed: ParsedExchange) -> str | Non
     category = category_of_status(exchange.status_code) or _TERMINAL_CATEGORIES.get(parsed.terminal_event or "")
     if category is not None:
         return category
+    if exchange.is_cut:
+        return None
     if parsed.streamed and parsed.stream_truncated:
         return "stream_truncated"
     return "capture_parse_error" if parsed.response_raw and parsed.response is None else None

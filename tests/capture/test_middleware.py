@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextvars
 import gzip
 import json
 import logging
+import types
 from typing import Any
 
 import httpx
@@ -14,12 +16,15 @@ import pytest
 from fastapi import FastAPI
 from opentelemetry import trace
 from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
+from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.trace import SpanKind
 
 import otel_gym
 from otel_gym.capture.middleware import ModelCallCapture, instrument_app
+from otel_gym.store.reader import Store
 from otel_gym.store.span import KIND_SERVER, STATUS_ERROR
 from otel_gym.tracing.pipeline import active_pipeline
+from otel_gym.views.model_calls import model_call_records
 
 from .asgi import (
     ANSWER,
@@ -326,7 +331,7 @@ def test_an_exchange_beyond_the_queue_is_kept_as_head_length_and_hash(tmp_path, 
 
 
 def test_a_failure_of_the_capture_is_said_once_and_never_fails_the_call(live_store, caplog, monkeypatch):
-    monkeypatch.setattr("otel_gym.tracing.recorder._said", set())
+    monkeypatch.setattr("otel_gym.tracing.logs._said", set())
 
     def broken(scope: Any) -> str:
         raise RuntimeError("no id")
@@ -337,6 +342,140 @@ def test_a_failure_of_the_capture_is_said_once_and_never_fails_the_call(live_sto
             assert run(send_request(app, PREFIXED, REQUEST)).status == 200
 
     assert len([entry for entry in caplog.records if "could not be captured" in entry.message]) == 1
+
+
+@pytest.mark.parametrize("kind", [memoryview, bytearray])
+def test_a_body_that_is_no_bytes_object_is_stored(live_store, kind):
+    content = kind(b'{"id":"x","choices":[]}')
+
+    async def app(scope, receive, send):
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+        await send({"type": "http.response.body", "body": content, "more_body": False})
+        if kind is bytearray:
+            content[:] = b"X" * len(content)  # servers reuse their buffers
+
+    run(send_request(ModelCallCapture(app), PREFIXED, REQUEST))
+
+    (record,) = live_store.records("3-1")
+    assert record.response_id == "x"
+
+
+def test_a_number_that_no_float_holds_loses_nothing(live_store):
+    body = b'{"model":"m","temperature":1' + b"0" * 400 + b',"seed":1' + b"0" * 40 + b"}"
+    run(send_request(ModelCallCapture(json_app(ANSWER)), PREFIXED, body))
+
+    (record,) = live_store.records("3-1")
+    assert record.request["temperature"] == 10**400
+
+
+def test_a_failing_parser_costs_the_attributes_and_not_the_exchange(live_store, monkeypatch):
+    monkeypatch.setattr("otel_gym.tracing.model_call.parse_exchange", lambda exchange: 1 / 0)
+    run(send_request(ModelCallCapture(json_app(ANSWER)), PREFIXED, REQUEST))
+
+    (record,) = live_store.records("3-1")
+    assert (record.response, record.tokens_in) == (ANSWER, 11)
+
+
+ODD = {"upstream_attempted": "n/a", "response_source": 5, "upstream_status_code": True, "local_response_reason": None}
+
+
+def test_a_server_that_says_odd_things_of_itself_is_still_read(live_store):
+    async def app(scope, receive, send):
+        scope["state"]["nemo_gym_model_execution"] = ODD
+        await json_app(ANSWER)(scope, receive, send)
+
+    run(send_request(ModelCallCapture(app), PREFIXED, REQUEST))
+
+    (record,) = live_store.records("3-1")
+    assert (record.upstream_attempted, record.upstream_status_code, record.tokens_in) == (None, None, 11)
+
+
+@pytest.mark.parametrize(("status", "expected"), [(HTTPStatus.TOO_MANY_REQUESTS, 429), (10**20, None), (True, None)])
+def test_only_what_can_be_a_status_is_read_off_an_exception(live_store, status, expected):
+    error = RuntimeError("upstream")
+    error.status = status
+
+    async def app(scope, receive, send):
+        raise error
+
+    with pytest.raises(RuntimeError):
+        run(send_request(ModelCallCapture(app), PREFIXED, REQUEST))
+
+    (record,) = live_store.records("3-1")
+    assert record.status_code == expected
+
+
+def test_another_vendors_processor_that_raises_does_not_fail_the_call(live_store, monkeypatch):
+    class Broken(SpanProcessor):
+        def on_start(self, span, parent_context=None):
+            raise RuntimeError("broken")
+
+    provider = active_pipeline().provider
+    monkeypatch.setattr(provider._active_span_processor, "_span_processors", (Broken(),))
+    sent = run(send_request(ModelCallCapture(json_app(ANSWER)), PREFIXED, REQUEST))
+
+    assert json.loads(sent.body) == ANSWER
+
+
+def test_two_captures_around_one_app_make_one_record(live_store):
+    run(send_request(ModelCallCapture(ModelCallCapture(json_app(ANSWER))), PREFIXED, REQUEST))
+
+    assert len(live_store.records("3-1")) == 1
+
+
+def test_a_mounted_app_is_captured_behind_its_root_path(live_store):
+    seen = {}
+
+    async def app(scope, receive, send):
+        seen.update(path=scope["path"], raw_path=scope["raw_path"])
+        await json_app(ANSWER)(scope, receive, send)
+
+    run(send_request(ModelCallCapture(app), f"/sub{PREFIXED}", REQUEST, root_path="/sub"))
+
+    assert seen == {"path": f"/sub{CHAT_PATH}", "raw_path": f"/sub{CHAT_PATH}".encode()}
+    assert len(live_store.records("3-1")) == 1
+
+
+def test_a_call_that_is_closed_in_another_context_is_quiet(live_store, caplog):
+    @types.coroutine
+    def wait_for_ever():
+        yield
+
+    async def app(scope, receive, send):
+        await wait_for_ever()
+
+    coroutine = send_request(ModelCallCapture(app, server_spans=False), PREFIXED, REQUEST)
+    contextvars.copy_context().run(coroutine.send, None)
+    coroutine.close()
+
+    assert [entry for entry in caplog.records if entry.name == "opentelemetry.context"] == []
+    assert len(live_store.records("3-1")) == 1
+
+
+def test_a_queue_that_nothing_drains_bounds_memory_and_counts(tmp_path, monkeypatch):
+    monkeypatch.setenv("OTEL_GYM_QUEUE_BYTES", str(1024 * 1024))
+    recorder = otel_gym.configure(directory=tmp_path).recorder
+    monkeypatch.setattr(recorder, "_start", lambda: None)
+    app = ModelCallCapture(json_app(b"y" * 100_000), server_spans=False)
+    for _ in range(500):
+        run(send_request(app, PREFIXED, b"x" * 100_000))
+
+    assert recorder.pending_bytes <= 1024 * 1024
+    assert recorder._counts["lost_calls"] > 100
+    assert recorder.open_spans.spans() == [] or len(recorder.open_spans.spans()) < 300
+
+
+def test_a_stream_that_was_cut_for_lack_of_room_is_no_failed_call(tmp_path, monkeypatch):
+    monkeypatch.setenv("OTEL_GYM_QUEUE_BYTES", str(2 * 1024 * 1024))
+    otel_gym.configure(directory=tmp_path)
+    chunks = sse(*[{"choices": [{"index": 0, "delta": {"content": "x" * 100_000}}]}] * 60, "[DONE]")
+    run(send_request(ModelCallCapture(body_app(chunks, 200, EVENT_STREAM)), PREFIXED, REQUEST))
+    assert otel_gym.flush(10)
+
+    (rollout,) = Store(tmp_path).rollouts("3-1")
+    (record,) = model_call_records(rollout)
+    assert record.error_category is None
 
 
 def test_websockets_pass_with_the_prefix_stripped(live_store):
