@@ -9,6 +9,7 @@ import gzip
 import json
 import logging
 import types
+from http import HTTPStatus
 from typing import Any
 
 import httpx
