@@ -1,6 +1,7 @@
 """Where things lie in a store.
 
     <dir>/spans/rollout_id=<id>/<writer>.jsonl    OTLP/JSON, one TracesData a line, append-only
+    <dir>/open/<writer>.jsonl                     start records of spans that are still open
     <dir>/counts/<writer>.json                    what a process counted: uncaptured calls, lost spans
 
 One file per process and rollout, created exclusively, so that no two writers ever share one: no
@@ -19,6 +20,8 @@ from otel_gym.identity import is_valid_id
 
 SPANS = "spans"
 COUNTS = "counts"
+OPEN = "open"
+PARQUET = "parquet"
 ROLLOUT_KEY = "rollout_id="
 LIVE_SUFFIX = ".jsonl"
 

@@ -32,6 +32,9 @@ _RENAMED: dict[str, tuple[str, ...]] = {
 }
 
 
+_SAID_AT_START = {"model_call_id": names.MODEL_CALL_ID, "dialect": names.DIALECT}
+
+
 @dataclass(slots=True)
 class StoredModelCall:
     """A record and the span that it was made from."""
@@ -53,9 +56,12 @@ def model_calls(rollout: RolloutSpans) -> Iterator[StoredModelCall]:
 
 
 def record_of(span: StoredSpan, call_index: int) -> ModelCallRecord:
-    """The record of one model-call span, ours or another's."""
+    """The record of one model-call span, ours or another's. A call that never ended has what its start told."""
     if names.MODEL_CALL_ID not in span.attributes:
         return _record_of_attributes(span, call_index)
+    if span.end_ns is None:
+        said = {name: span.attributes.get(key) for name, key in _SAID_AT_START.items()}
+        return _record_of_attributes(span, call_index).model_copy(update=_known(said))
     record = build_model_call_record(exchange_of(span), call_index)
     if names.REQUEST_BODY in span.attributes or names.RESPONSE_BODY in span.attributes:
         return record

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from otel_gym.conventions import MODEL_CALL_ID
 from otel_gym.records.model_call import ModelCallRecord
+from otel_gym.store.executions import roots_of, topmost
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import StoredSpan
-from otel_gym.views.executions import roots_of, topmost
 from otel_gym.views.model_calls import model_call_records
 
 
@@ -27,7 +27,7 @@ def span_tree(rollout: RolloutSpans) -> list[SpanNode]:
     records = {record.model_call_id: record for record in model_call_records(rollout)}
     by_id = {(span.trace_id, span.span_id): span for span in rollout.spans}
     nodes = {ids: SpanNode(span, records.get(span.attributes.get(MODEL_CALL_ID, ""))) for ids, span in by_id.items()}
-    roots = roots_of(rollout)
+    roots = roots_of(rollout.spans)
     top: list[SpanNode] = []
     for (trace_id, span_id), node in nodes.items():
         parent = nodes.get((trace_id, node.span.parent_span_id or ""))

@@ -158,7 +158,7 @@ def test_damage_is_said_with_file_line_and_cure_and_the_rest_is_read(
         result = invoke(*command, "--dir", store)
         said = result.stderr.splitlines()
         assert result.exit_code == 1
-        assert said[0].startswith(f"otel-gym: {file}:1: not JSON")
+        assert said[0].startswith(f"otel-gym: {file}:1: 7 bytes without the start of a record")
         assert f"{file}:{lines}: torn" in said[1]
         assert len(said) == 2
         assert result.stdout != ""
