@@ -60,7 +60,7 @@ def executions_of(spans: Sequence[StoredSpan]) -> Executions:
         return Executions([Execution(roots[0] if roots else None, list(spans))], [])
     by_root = {ids_of(root): Execution(root) for root in roots}
     by_id = {ids_of(span): span for span in spans}
-    intervals = _Intervals(roots)
+    intervals = Intervals(roots)
     ambiguous: list[StoredSpan] = []
     for span in spans:
         owner: StoredSpan | None = topmost(span, by_id)
@@ -98,7 +98,7 @@ def _give_to_runs(
     named = list(runs)
     by_id = {ids_of(span): span for span in spans}
     roots = roots_of(spans)
-    intervals = _Intervals(roots)
+    intervals = Intervals(roots)
     only_run = named[0] if len(named) == 1 and all(root.run_id for root in roots) else None
     for span in without_run:
         ancestor = _nearest_decided(span, by_id)
@@ -113,7 +113,7 @@ def _nearest_decided(span: StoredSpan, by_id: Mapping[SpanIds, StoredSpan]) -> S
     return next((each for each in _line_of(span, by_id) if each.run_id is not None or is_root(each)), None)
 
 
-class _Intervals:
+class Intervals:
     """When each execution ran."""
 
     def __init__(self, roots: Sequence[StoredSpan]) -> None:

@@ -65,7 +65,7 @@ def record_of(span: StoredSpan, call_index: int) -> ModelCallRecord:
     record = build_model_call_record(exchange_of(span), call_index)
     if names.REQUEST_BODY in span.attributes or names.RESPONSE_BODY in span.attributes:
         return record
-    return record.model_copy(update=_known(_attribute_fields(span)))
+    return record.model_copy(update=_known(fields_of_attributes(span)))
 
 
 def exchange_of(span: StoredSpan) -> Exchange:
@@ -139,10 +139,10 @@ def _record_of_attributes(span: StoredSpan, call_index: int) -> ModelCallRecord:
         "completed_at": None if end_ns is None else end_ns / 10**9,
         "latency_total_ms": None if end_ns is None else round((end_ns - span.start_ns) / 10**6, 2),
     }
-    return ModelCallRecord.model_validate({"call_index": call_index, **times, **_attribute_fields(span)})
+    return ModelCallRecord.model_validate({"call_index": call_index, **times, **fields_of_attributes(span)})
 
 
-def _attribute_fields(span: StoredSpan) -> dict[str, Any]:
+def fields_of_attributes(span: StoredSpan) -> dict[str, Any]:
     """What the conventions' attributes say, in the record's fields."""
     attributes = span.attributes
     tokens = {name: _first(attributes, spellings) for name, spellings in _RENAMED.items()}
