@@ -8,11 +8,10 @@ in their rarer forms, unknown fields, two records glued into something that happ
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 
 from otel_gym.store.otlp_json import MalformedLineError, spans_of_line
 from otel_gym.store.repair import has_inner_start
@@ -27,13 +26,15 @@ class _Strict(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
 
 
 class _AnyValue(_Strict):
-    string_value: str | UnsetType = UNSET
-    int_value: str | int | UnsetType = UNSET
-    bool_value: bool | UnsetType = UNSET
-    double_value: float | str | UnsetType = UNSET
-    array_value: _ArrayValue | UnsetType = UNSET
-    kvlist_value: _KeyValueList | UnsetType = UNSET
-    bytes_value: str | UnsetType = UNSET
+    """Of the fields one is set; null stands for none of them."""
+
+    string_value: str | None = None
+    int_value: str | int | None = None
+    bool_value: bool | None = None
+    double_value: float | str | None = None
+    array_value: _ArrayValue | None = None
+    kvlist_value: _KeyValueList | None = None
+    bytes_value: str | None = None
 
 
 class _ArrayValue(_Strict):
@@ -42,7 +43,7 @@ class _ArrayValue(_Strict):
 
 class _KeyValue(_Strict):
     key: str
-    value: _AnyValue | None = None
+    value: _AnyValue = msgspec.field(default_factory=_AnyValue)
 
 
 class _KeyValueList(_Strict):
@@ -125,21 +126,19 @@ _resources: dict[bytes, dict[str, Any]] = {}
 def decode_line(line: bytes) -> list[StoredSpan]:
     """The spans of a line that is one record. MalformedLineError if it is none, or more than one."""
     try:
-        return [*_spans(_decode_line(line))]
+        document = _decode_line(line)
+        return [
+            _span(span, resource, scope_spans.scope)
+            for group in document.resource_spans
+            for resource in (_resource(bytes(group.resource)),)
+            for scope_spans in group.scope_spans
+            for span in scope_spans.spans
+        ]
     except (ValueError, RecursionError):
         # msgspec's errors are ValueErrors, as are those of numbers and base64
         if has_inner_start(line):
             raise MalformedLineError("more than one record on the line") from None
         return spans_of_line(line)
-
-
-def _spans(document: _TracesData) -> Iterator[StoredSpan]:
-    for group in document.resource_spans:
-        resource = _resource(bytes(group.resource))
-        for scope_spans in group.scope_spans:
-            scope = None if scope_spans.scope is None else scope_spans.scope.name
-            for span in scope_spans.spans:
-                yield _span(span, resource, scope)
 
 
 def _resource(text: bytes) -> dict[str, Any]:
@@ -152,7 +151,7 @@ def _resource(text: bytes) -> dict[str, Any]:
     return known
 
 
-def _span(span: _Span, resource: dict[str, Any], scope: str | None) -> StoredSpan:
+def _span(span: _Span, resource: dict[str, Any], scope: _Scope | None) -> StoredSpan:
     status = span.status
     return StoredSpan(
         span.trace_id.lower(),
@@ -168,7 +167,7 @@ def _span(span: _Span, resource: dict[str, Any], scope: str | None) -> StoredSpa
         0 if status is None else status.code,
         None if status is None else status.message,
         resource,
-        scope,
+        None if scope is None else scope.name,
         span.dropped_attributes_count,
     )
 
@@ -183,33 +182,21 @@ def _link(link: _Link) -> SpanLink:
 
 def _attributes(pairs: list[_KeyValue]) -> dict[str, Any]:
     """Texts, of which most attributes are, without a call."""
-    attributes: dict[str, Any] = {}
-    for pair in pairs:
-        value = pair.value
-        if value is not None and value.string_value is not UNSET:
-            attributes[pair.key] = value.string_value
-        else:
-            attributes[pair.key] = _value(value)
-    return attributes
+    return {pair.key: _value(pair.value) if (text := pair.value.string_value) is None else text for pair in pairs}
 
 
-def _value(value: _AnyValue | None) -> Any:
-    if value is None:
-        return None
-    if value.int_value is not UNSET:
+def _value(value: _AnyValue) -> Any:
+    """The commonest kinds first."""
+    if value.int_value is not None:
         return int(value.int_value)
-    for name, read in _READERS:
-        item = getattr(value, name)
-        if item is not UNSET:
-            return read(item)
-    return None
-
-
-_READERS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
-    ("bool_value", bool),
-    ("double_value", float),
-    ("array_value", lambda item: [_value(entry) for entry in item.values]),
-    ("kvlist_value", lambda item: _attributes(item.values)),
-    ("bytes_value", base64.b64decode),
-    ("string_value", str),
-)
+    if value.double_value is not None:
+        return float(value.double_value)
+    if value.bool_value is not None:
+        return value.bool_value
+    if value.string_value is not None:
+        return value.string_value
+    if value.array_value is not None:
+        return [_value(entry) for entry in value.array_value.values]
+    if value.kvlist_value is not None:
+        return _attributes(value.kvlist_value.values)
+    return None if value.bytes_value is None else base64.b64decode(value.bytes_value)

@@ -10,9 +10,8 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from otel_gym.store.decode import decode_line
 from otel_gym.store.otlp_json import MalformedLineError
@@ -22,12 +21,12 @@ from otel_gym.store.span import StoredSpan
 GZIP, ZSTD = ".gz", ".zst"
 LINE_FILES = tuple(f"{plain}{packed}" for plain in (".jsonl", ".json", ".ndjson") for packed in ("", GZIP, ZSTD))
 _CHUNK = 1 << 20
+_BUFFER = 1 << 18
 
 Report = Callable[[Damage], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """``number`` counts from 1, ``offset`` is that of the first byte; ``content`` includes its newline, if any."""
 
     path: Path
@@ -43,7 +42,7 @@ def is_line_file(path: Path) -> bool:
 def lines_of_file(path: Path, report: Report) -> Iterator[Line]:
     """Line by line. A file that was sealed and removed meanwhile has none; one that cannot be read is reported."""
     try:
-        with path.open("rb") as content:
+        with path.open("rb", _BUFFER) as content:
             offset = 0
             for number, text in enumerate(_unpacked_lines(path, content, report), 1):
                 yield Line(path, number, offset, text)
