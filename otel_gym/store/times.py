@@ -16,5 +16,5 @@ def unix_nanoseconds(time: str | int | float | Decimal, unit: str = "s") -> int:
         with localcontext() as context:
             context.prec = 60
             return int((Decimal(str(time)) * NANOSECONDS[unit]).to_integral_value())
-    except (ArithmeticError, OverflowError):
+    except (ArithmeticError, ValueError):  # not a number, not finite
         raise ValueError(f"{time!r} is no time") from None
