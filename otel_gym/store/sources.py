@@ -11,12 +11,16 @@ import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
+from io import BytesIO
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Protocol
 
 from otel_gym.conventions import ROLLOUT_ID
 from otel_gym.store.layout import OPEN, SPANS, rollout_folder, rollout_id_of_folder
 from otel_gym.store.lines import GZIP, ZSTD, Line, Report, is_line_file, lines_of_file, spans_of, spans_of_file
+from otel_gym.store.repair import Damage
 from otel_gym.store.span import StoredSpan
 
 
@@ -73,7 +77,7 @@ class LiveFolders:
         except ValueError:
             return
         for path in _oldest_first(folder):
-            yield from whole_requests(spans_of_file(path, report))
+            yield from with_whole_requests(spans_of_file(path, report), path, self._directory, report)
 
 
 class LineFiles:
@@ -92,41 +96,38 @@ class LineFiles:
 
     def spans(self, rollout_id: str, report: Report) -> Iterable[StoredSpan]:
         places = self._indexed(report).get(rollout_id)
-        if places is None:
-            return
-        for number, path in enumerate(self._paths):
-            spans = self._spans_of_file(path, places.in_file(number), rollout_id, report)
-            yield from whole_requests(spans)
+        for number, of_file in groupby(places or (), key=itemgetter(0)):
+            path = self._paths[number]
+            spans = (
+                span
+                for line in self._lines_of_file(path, of_file)
+                for span in spans_of(line, report)
+                if span.rollout_id == rollout_id
+            )
+            yield from with_whole_requests(spans, path, None, report)
 
-    def _spans_of_file(
-        self, path: Path, places: Iterable[_Place], rollout_id: str, report: Report
-    ) -> Iterator[StoredSpan]:
-        content: IO[bytes] | None = None
+    def _lines_of_file(self, path: Path, places: Iterable[_Place]) -> Iterator[Line]:
+        unpacked = self._unpacked.get(path)
         try:
-            for first_line, offset, length in places:
-                content = content or self._unpacked.get(path) or path.open("rb")
-                content.seek(offset)
-                end = offset + length
-                while offset < end:
-                    text = content.readline(end - offset)
-                    if not text:
-                        return
-                    for span in spans_of(Line(path, first_line, offset, text), report):
-                        if span.rollout_id == rollout_id:
-                            yield span
-                    offset, first_line = offset + len(text), first_line + 1
-        except FileNotFoundError:
+            content = path.open("rb", _SEEKING_BUFFER) if unpacked is None else unpacked
+        except OSError:  # what cannot be read was reported when it was indexed
             return
+        try:
+            for _, number, offset, length in places:
+                for text in _lines_at(content, offset, length):
+                    yield Line(path, number, offset, text)
+                    number, offset = number + 1, offset + len(text)
         finally:
-            if content is not None and path not in self._unpacked:
+            if content is not unpacked:
                 content.close()
 
     def _indexed(self, report: Report) -> dict[str, _Places]:
         if self._places is None:
             self._places = {}
             for number, path in enumerate(self._paths):
-                packed = path.suffix in (GZIP, ZSTD)
-                unpacked = self._unpacked[path] = tempfile.TemporaryFile() if packed else None  # type: ignore[assignment]  # noqa: SIM115
+                unpacked = tempfile.TemporaryFile() if path.suffix in (GZIP, ZSTD) else None  # noqa: SIM115
+                if unpacked is not None:
+                    self._unpacked[path] = unpacked
                 for line in lines_of_file(path, report):
                     if unpacked is not None:
                         unpacked.write(line.content)
@@ -136,7 +137,22 @@ class LineFiles:
         return self._places
 
 
-_Place = tuple[int, int, int]
+_Place = tuple[int, int, int, int]
+# Lines of one rollout stand apart: reading ahead of them is wasted.
+_SEEKING_BUFFER = 4096
+_CHUNK = 1 << 20
+
+
+def _lines_at(content: IO[bytes], offset: int, length: int) -> Iterator[bytes]:
+    content.seek(offset)
+    while length > 0:
+        text = content.read(min(length, _CHUNK))
+        if len(text) < length and not text.endswith(b"\n"):
+            text += content.readline(length - len(text))
+        if not text:
+            return
+        length -= len(text)
+        yield from BytesIO(text)
 
 
 class _Places:
@@ -152,47 +168,62 @@ class _Places:
         else:
             numbers.extend((file, line, offset, length))
 
-    def in_file(self, file: int) -> Iterator[_Place]:
+    def __iter__(self) -> Iterator[_Place]:
         numbers = self._numbers
         for at in range(0, len(numbers), 4):
-            if numbers[at] == file:
-                yield numbers[at + 1], numbers[at + 2], numbers[at + 3]
+            yield numbers[at], numbers[at + 1], numbers[at + 2], numbers[at + 3]
 
 
 class ParquetFiles:
-    """Sealed files: a folder of ``*.parquet``, or one of them."""
+    """Sealed files: a folder of ``*.parquet``, or one of them. Bodies are whole in them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._ids: dict[Path, frozenset[str]] = {}
+        self._ids: dict[Path, tuple[tuple[int, int, int], frozenset[str]]] = {}
 
     def rollout_ids(self, report: Report) -> Iterable[str]:
-        return {rollout_id for path in self._files() for rollout_id in self._ids_of(path)}
+        return {rollout_id for path in self._files() for rollout_id in self._ids_of(path, report)}
 
     def spans(self, rollout_id: str, report: Report) -> Iterable[StoredSpan]:
         for path in self._files():
-            if rollout_id in self._ids_of(path):
-                parquet_spans = import_module("otel_gym.store.parquet").parquet_spans  # pyarrow is slow to load
-                yield from (span for span in parquet_spans(path) if span.rollout_id == rollout_id)
+            if rollout_id in self._ids_of(path, report):
+                parquet = import_module("otel_gym.store.parquet")  # pyarrow is slow to load
+                try:
+                    yield from parquet.parquet_spans(path, rollout_id)
+                except parquet.PartError as error:
+                    report(_damaged_part(path, error))
 
     def _files(self) -> list[Path]:
         return [self._path] if self._path.is_file() else sorted(self._path.glob("*.parquet"))
 
-    def _ids_of(self, path: Path) -> frozenset[str]:
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
-
+    def _ids_of(self, path: Path, report: Report) -> frozenset[str]:
+        state = _state(path)
+        if state is None:
+            return frozenset()
         known = self._ids.get(path)
-        if known is None:
-            column = pq.read_table(path, columns=["rollout_id"])["rollout_id"]
-            known = self._ids[path] = frozenset(pc.unique(column).to_pylist())
-        return known
+        if known is None or known[0] != state:
+            parquet = import_module("otel_gym.store.parquet")
+            try:
+                ids = frozenset(rollout_id for _, rollout_id in parquet.parquet_rollouts(path))
+            except parquet.PartError as error:
+                report(_damaged_part(path, error))
+                ids = frozenset()
+            known = self._ids[path] = (state, ids)
+        return known[1]
 
 
-def whole_requests(spans: Iterable[StoredSpan]) -> Iterable[StoredSpan]:
+def _damaged_part(path: Path, error: Exception) -> Damage:
+    problem = str(error).removeprefix(f"{path}: ")
+    return Damage(path, 0, problem, "its spans are left out; compact again if their live files are there")
+
+
+def with_whole_requests(
+    spans: Iterable[StoredSpan], path: Path, directory: Path | None, report: Report
+) -> Iterable[StoredSpan]:
     """The spans of one rollout and writer file, in the order of writing, with request bodies put together.
 
-    Here the parts that ``content_once`` cut a request into come together again.
+    The one place where the parts that ``content_once`` cut a request into come together again. ``directory`` is the
+    store in which media may lie; what cannot be put together is reported.
     """
     return spans
 
