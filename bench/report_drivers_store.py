@@ -129,7 +129,7 @@ def _read_damaged(directory: Path, content: bytes, appended: int | None, wanted:
     follow_damage: list[Damage] = []
     followed = [record_of(each.span) for each in Follower(directory, follow_damage.append).look()]
     if appended is not None:
-        StoreWriter(directory).write([(FOLDER, record_line({"rollout_id": FOLDER, "call_index": appended}))])
+        _append(directory, FOLDER, record_line({"rollout_id": FOLDER, "call_index": appended}))
     store = Store(directory)
     records = [record_of(span) for span in store.spans(FOLDER)]
     if "warnings_in_follow_mode" in wanted and followed != records:
@@ -147,14 +147,22 @@ def _read_damaged(directory: Path, content: bytes, appended: int | None, wanted:
     }
 
 
+def _append(directory: Path, rollout_id: str, line: bytes) -> None:
+    """By a writer of its own, as a process that starts anew does."""
+    writer: Any = StoreWriter(directory)
+    if hasattr(writer, "append"):
+        writer.append(rollout_id, line + b"\n")
+    else:
+        writer.write([(rollout_id, line)])
+
+
 def drive_runs(folder: Path, expected: Object, bench: Any) -> Iterator[str]:
     """``*.jsonl`` of whole records that name a run: each run and attempt is a group of its own."""
     (file,) = folder.glob("*.jsonl")
     with tempfile.TemporaryDirectory(prefix="otel_gym_report_") as directory:
-        writer = StoreWriter(Path(directory))
         for number, text in enumerate(file.read_bytes().split(b"\n")):
             if text.strip():
-                writer.write([_call_of_run(json.loads(text), number)])
+                _append(Path(directory), *_call_of_run(json.loads(text), number))
         rows = [summarize_rollout(rollout) for rollout in Store(directory).rollouts()]
     groups = [[row.run_id, row.rollout_id, row.tokens_in] for row in rows]
     wanted = {**expected, "groups": sorted(expected.get("groups", []))}
