@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import resource
 import shutil
@@ -34,14 +33,15 @@ GREATEST_GROWTH = 1.15
 MEGABYTE = 10**6
 ROUNDS = 5
 # (share of spans, attributes, median characters of messages), as in an agent's store
-MIX = ((0.4, 25, 3000), (0.4, 12, 3000), (0.2, 6, 300))
+MIX = ((0.4, 25, 2200), (0.4, 12, 2200), (0.2, 6, 300))
 TEXT = Path(json.__file__).read_text("utf-8") + Path(argparse.__file__).read_text("utf-8")
 
 
 def lines(size: int, seed: int = 0) -> Iterator[tuple[str, bytes]]:
     """(rollout id, line) until ``size`` bytes are reached; rollouts are written by turns, eight at a time."""
     randomness = random.Random(seed)
-    templates = [_template(*randomness.choices(MIX, [share for share, _, _ in MIX])[0][1:]) for _ in range(200)]
+    kinds = randomness.choices(MIX, [share for share, _, _ in MIX], k=200)
+    templates = [_template(attributes, characters, randomness) for _, attributes, characters in kinds]
     written, number = 0, 0
     while written < size:
         block, place = divmod(number, 8 * SPANS_PER_ROLLOUT)
@@ -53,8 +53,7 @@ def lines(size: int, seed: int = 0) -> Iterator[tuple[str, bytes]]:
         number += 1
 
 
-def _template(attributes: int, characters: int) -> bytes:
-    randomness = random.Random(attributes * characters + os.getpid() % 7)
+def _template(attributes: int, characters: int, randomness: random.Random) -> bytes:
     start = randomness.randrange(len(TEXT) // 2)
     kept = {f"gen_ai.request.attribute_{number}": _value(number) for number in range(attributes - 3)}
     messages = json.dumps(

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 import tempfile
-from array import array
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from io import BytesIO
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, NamedTuple, Protocol
 
 from otel_gym.conventions import ROLLOUT_ID
 from otel_gym.store.layout import OPEN, SPANS, rollout_folder, rollout_id_of_folder
@@ -89,14 +90,14 @@ class LineFiles:
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
         self._unpacked: dict[Path, IO[bytes]] = {}
-        self._places: dict[str, _Places] | None = None
+        self._places: _Places | None = None
 
     def rollout_ids(self, report: Report) -> Iterable[str]:
         return self._indexed(report)
 
     def spans(self, rollout_id: str, report: Report) -> Iterable[StoredSpan]:
-        places = self._indexed(report).get(rollout_id)
-        for number, of_file in groupby(places or (), key=itemgetter(0)):
+        places = self._indexed(report).of(rollout_id)
+        for number, of_file in groupby(places, key=attrgetter("file")):
             path = self._paths[number]
             spans = (
                 span
@@ -121,9 +122,9 @@ class LineFiles:
             if content is not unpacked:
                 content.close()
 
-    def _indexed(self, report: Report) -> dict[str, _Places]:
+    def _indexed(self, report: Report) -> _Places:
         if self._places is None:
-            self._places = {}
+            self._places = _Places()
             for number, path in enumerate(self._paths):
                 unpacked = tempfile.TemporaryFile() if path.suffix in (GZIP, ZSTD) else None  # noqa: SIM115
                 if unpacked is not None:
@@ -132,12 +133,11 @@ class LineFiles:
                     if unpacked is not None:
                         unpacked.write(line.content)
                     for rollout_id in _rollouts_of_line(line, report):
-                        places = self._places.setdefault(rollout_id, _Places())
-                        places.add(number, line.number, line.offset, len(line.content))
+                        self._places.add(rollout_id, number, line.number, line.offset, len(line.content))
+            self._places.finish()
         return self._places
 
 
-_Place = tuple[int, int, int, int]
 # Lines of one rollout stand apart: reading ahead of them is wasted.
 _SEEKING_BUFFER = 4096
 _CHUNK = 1 << 20
@@ -155,23 +155,60 @@ def _lines_at(content: IO[bytes], offset: int, length: int) -> Iterator[bytes]:
         yield from BytesIO(text)
 
 
+class _Place(NamedTuple):
+    """Lines of one rollout that follow each other."""
+
+    file: int
+    line: int
+    offset: int
+    length: int
+
+
 class _Places:
-    """Runs of lines: (number of the file, of the first line, offset, length), 32 bytes a run."""
+    """Where the lines of each rollout stand. The places lie in a temporary file, each with the rollout's one before it;
+    in memory is only, of each rollout, which is the last.
+    """
+
+    _ENTRY = struct.Struct("<5Q")
 
     def __init__(self) -> None:
-        self._numbers = array("Q")
+        self._entries = tempfile.TemporaryFile()  # noqa: SIM115
+        weakref.finalize(self, self._entries.close)
+        self._number = 0
+        self._last: dict[str, int] = {}
+        self._growing: tuple[str, _Place] | None = None
 
-    def add(self, file: int, line: int, offset: int, length: int) -> None:
-        numbers = self._numbers
-        if numbers and numbers[-4] == file and numbers[-2] + numbers[-1] == offset:
-            numbers[-1] += length
-        else:
-            numbers.extend((file, line, offset, length))
+    def add(self, rollout_id: str, file: int, line: int, offset: int, length: int) -> None:
+        if self._growing is not None:
+            known_id, known = self._growing
+            if known_id == rollout_id and known.file == file and known.offset + known.length == offset:
+                self._growing = (rollout_id, known._replace(length=known.length + length))
+                return
+            self._write(known_id, known)
+        self._growing = (rollout_id, _Place(file, line, offset, length))
 
-    def __iter__(self) -> Iterator[_Place]:
-        numbers = self._numbers
-        for at in range(0, len(numbers), 4):
-            yield numbers[at], numbers[at + 1], numbers[at + 2], numbers[at + 3]
+    def _write(self, rollout_id: str, place: _Place) -> None:
+        self._entries.write(self._ENTRY.pack(self._last.get(rollout_id, 0), *place))
+        self._number += 1
+        self._last[rollout_id] = self._number
+
+    def finish(self) -> None:
+        if self._growing is not None:
+            self._write(*self._growing)
+            self._growing = None
+        self._entries.flush()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._last)
+
+    def of(self, rollout_id: str) -> list[_Place]:
+        places = []
+        number = self._last.get(rollout_id, 0)
+        while number:
+            entry = os.pread(self._entries.fileno(), self._ENTRY.size, (number - 1) * self._ENTRY.size)
+            number, *place = self._ENTRY.unpack(entry)
+            places.append(_Place(*place))
+        return places[::-1]
 
 
 class ParquetFiles:
