@@ -29,7 +29,8 @@ _NOTHING = _BLANK + b"\0"
 class Damage:
     """What could not be read, where, and what became of it.
 
-    ``offset`` is that of the first byte in the file (of the decompressed content, for a compressed file).
+    ``line`` counts from 1; 0 stands for the file. ``offset`` is that of the first byte in the file (of the decompressed
+    content, for a compressed file).
     ``lost`` False: it should not be so, but everything could be read.
     """
 
@@ -41,8 +42,9 @@ class Damage:
     lost: bool = True
 
     def __str__(self) -> str:
+        line = f":{self.line}" if self.line else ""
         place = "" if self.offset is None else f" (at byte {self.offset})"
-        return f"{self.path}:{self.line}: {self.problem}{place}; {self.cure}"
+        return f"{self.path}{line}: {self.problem}{place}; {self.cure}"
 
 
 @dataclass(frozen=True, slots=True)
