@@ -29,9 +29,12 @@ from table import Figure, print_table
 
 SPANS_PER_ROLLOUT = 50
 GOAL_PER_SECOND = 60_000
-GREATEST_GROWTH = 1.15
+# What the goal is where orjson takes 120,000 such lines a second; holds on a machine that does other work too.
+GREATEST_RATIO = 2.0
+# The names of ten thousand rollouts take 4 MB of about 27.
+GREATEST_GROWTH = 1.25
 MEGABYTE = 10**6
-ROUNDS = 5
+ROUNDS = 7
 # (share of spans, attributes, median characters of messages), as in an agent's store
 MIX = ((0.4, 25, 2200), (0.4, 12, 2200), (0.2, 6, 300))
 TEXT = Path(json.__file__).read_text("utf-8") + Path(argparse.__file__).read_text("utf-8")
@@ -159,7 +162,9 @@ def _speed(file: Path, store: Path, written: int) -> Iterator[Figure]:
     yield Figure(name, f"{by_rollout:,.0f}", f">= {GOAL_PER_SECOND:,}", by_rollout >= GOAL_PER_SECOND)
     yield Figure("read: spans/s per core, one file of many rollouts (places first, then spans)", f"{indexed:,.0f}")
     yield Figure("read: lines/s that orjson.loads takes, without spans", f"{parsed:,.0f}")
-    yield Figure("read: a store's spans, time of orjson.loads", f"{parsed / by_rollout:.2f} x")
+    ratio = parsed / by_rollout
+    name = "read: a store's spans, time of orjson.loads of the same lines"
+    yield Figure(name, f"{ratio:.2f} x", f"<= {GREATEST_RATIO} x", ratio <= GREATEST_RATIO)
 
 
 def _rate(path: Path) -> float:

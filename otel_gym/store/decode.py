@@ -83,9 +83,9 @@ class _Span(_Strict):
     end_time_unix_nano: str | int = 0
     attributes: list[_KeyValue] = []
     dropped_attributes_count: int = 0
-    events: list[_Event] = []
+    events: tuple[_Event, ...] = ()
     dropped_events_count: int = 0
-    links: list[_Link] = []
+    links: tuple[_Link, ...] = ()
     dropped_links_count: int = 0
     status: _Status | None = None
 
