@@ -33,20 +33,15 @@ from captured import CaptureSession, StoredCall, always
 from otel_gym.records.model_call import extract_token_stats
 from otel_gym.records.retries import Attempt, logical_calls
 from otel_gym.settings import unknown_settings
+from report_drivers_store import STORE_DRIVERS
+from report_problems import REMARKS, NotDrivenError, Object, unequal, unequal_of_known
 from scripted import ScriptedServer, VirtualClock, call, http_scope
-
-Object = dict[str, Any]
 
 PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions", "messages": "/v1/messages"}
 EVENT_STREAM = [["content-type", "text/event-stream"]]
 JSON = [["content-type", "application/json"]]
 TOKEN_FIELDS = ("tokens_in", "tokens_out", "tokens_reasoning", "tokens_total", "cached_tokens", "cache_creation_tokens")
 SPAN_STATUSES = {0: "UNSET", 1: "OK", 2: "ERROR"}
-REMARKS = frozenset({"note"})
-
-
-class NotDrivenError(Exception):
-    """The input, or a key of what is expected, is not one that can be checked here; the text says which."""
 
 
 @dataclass
@@ -201,21 +196,15 @@ def record_problems(stored: StoredCall, expected: Object) -> Iterator[str]:
             yield from _found_in(json.dumps([fields, stored.span.attributes], ensure_ascii=False, default=str), value)
         elif name == "usage":
             wanted = value or dict.fromkeys(TOKEN_FIELDS)
-            yield from _unequal({key: fields[key] for key in wanted}, wanted)
+            yield from unequal({key: fields[key] for key in wanted}, wanted)
         elif name in READERS:
-            yield from _unequal({name: READERS[name](stored)}, {name: value})
+            yield from unequal({name: READERS[name](stored)}, {name: value})
         elif name in fields:
-            yield from _unequal({name: fields[name]}, {name: value})
+            yield from unequal({name: fields[name]}, {name: value})
         elif name in (fields["response"] or {}):
-            yield from _unequal({name: fields["response"][name]}, {name: value})
+            yield from unequal({name: fields["response"][name]}, {name: value})
         else:
             raise NotDrivenError(f"no check for the key {name!r}")
-
-
-def _unequal(ours: Object, expected: Object) -> Iterator[str]:
-    for name, value in expected.items():
-        if ours.get(name) != value or isinstance(ours.get(name), bool) != isinstance(value, bool):
-            yield f"{name}: {ours.get(name)!r}, should be {value!r}"
 
 
 def _found_in(text: str, forbidden: Any) -> Iterator[str]:
@@ -351,7 +340,7 @@ def drive_asgi_messages(folder: Path, expected: Object, bench: Bench) -> Iterato
     stored = bench.stored([call_id])
     counts = {**_span_counts(bench), "records": len(stored)}
     counts |= {name: _log_count(name, logged) for name in expected if name.startswith("log_records")}
-    yield from _unequal_counts(counts, {name: value for name, value in expected.items() if name in counts})
+    yield from unequal_of_known(counts, {name: value for name, value in expected.items() if name in counts})
     rest = {name: value for name, value in expected.items() if name not in counts}
     if rest.keys() - REMARKS and not stored:
         raise NotDrivenError("there is no record to hold the rest against")
@@ -395,18 +384,11 @@ def _asgi_message(step: Object) -> MutableMapping[str, Any]:
     return message
 
 
-def _unequal_counts(counts: Object, expected: Object) -> Iterator[str]:
-    for name in expected:
-        if name not in counts and name not in REMARKS:
-            raise NotDrivenError(f"no check for the key {name!r}")
-    yield from _unequal(counts, {name: value for name, value in expected.items() if name not in REMARKS})
-
-
 def drive_usages(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
     """``usages.json``: usage objects in, lists of counts out."""
     stats = [extract_token_stats(usage) for usage in json.loads((folder / "usages.json").read_bytes())]
     columns = {name: [each[name] for each in stats] for name in TOKEN_FIELDS}
-    yield from _unequal_counts(columns, expected)
+    yield from unequal_of_known(columns, expected)
 
 
 def drive_retries(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
@@ -422,7 +404,7 @@ def drive_retries(folder: Path, expected: Object, bench: Bench) -> Iterator[str]
         "tokens_in": _total(group.record.tokens_in for group in groups),
         "tokens_out": _total(group.record.tokens_out for group in groups),
     }
-    yield from _unequal_counts(counts, expected)
+    yield from unequal_of_known(counts, expected)
 
 
 def _total(counts: Iterator[int | None]) -> int | None:
@@ -455,7 +437,7 @@ def drive_arguments(folder: Path, expected: Object, bench: Bench) -> Iterator[st
     body = {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
     stored = bench.stored([bench.exchange("chat", plain(body))])
     ours = [tool_call.arguments for each in stored for tool_call in each.record.tool_calls]
-    yield from _unequal_counts({"arguments": ours}, expected)
+    yield from unequal_of_known({"arguments": ours}, expected)
 
 
 def drive_environment(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
@@ -463,7 +445,7 @@ def drive_environment(folder: Path, expected: Object, bench: Bench) -> Iterator[
     lines = (folder / "env.txt").read_text("utf-8").split("\n")
     environ = dict(line.split("=", 1) for line in lines if "=" in line)
     unknown = unknown_settings(environ)
-    yield from _unequal_counts({"warnings": list(unknown), "nearest": unknown}, expected)
+    yield from unequal_of_known({"warnings": list(unknown), "nearest": unknown}, expected)
 
 
 def drive_abandoned_stream(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
@@ -475,7 +457,7 @@ def drive_abandoned_stream(folder: Path, expected: Object, bench: Bench) -> Iter
         asyncio.run(_read_first_part(captured))
     stored = bench.stored([call_id])
     ended = sum(each.span.end_ns is not None for each in stored)
-    yield from _unequal_counts({"log_records_on_opentelemetry.context": len(logged), "ended_spans": ended}, expected)
+    yield from unequal_of_known({"log_records_on_opentelemetry.context": len(logged), "ended_spans": ended}, expected)
 
 
 def _streamed_parts(program: Path) -> list[str]:
@@ -588,6 +570,7 @@ DRIVERS: tuple[tuple[Callable[[Path], bool], Driver], ...] = (
     (_leaves_a_span_open, drive_abandoned_stream),
     (report_drivers_once.has_history, report_drivers_once.drive_history),
     (report_drivers_once.has_media, report_drivers_once.drive_media),
+    *STORE_DRIVERS,
 )
 
 

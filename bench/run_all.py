@@ -20,7 +20,10 @@ from table import Figure, markdown_table, print_table, read_table
 HERE = Path(__file__).resolve().parent
 
 # The scripts of this folder that measure, with what they measure. The others compare with reference folders.
-BENCHMARKS = {"capture.py": "What capture adds to one model call"}
+BENCHMARKS = {
+    "capture.py": "What capture adds to one model call",
+    "read.py": "How fast a store is read, in how much memory",
+}
 
 PACKAGES = (
     "opentelemetry-sdk",

@@ -219,3 +219,28 @@ def say_once(problem: str) -> None:
         return
     _said.add(problem)
     logger.warning("otel_gym: %s", problem)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSetting:
+    """A setting as it holds for this process; ``is_set``: the environment says so, else it is the default."""
+
+    name: str
+    value: str
+    is_set: bool
+
+
+def effective_settings(environ: Mapping[str, str] | None = None) -> list[EffectiveSetting]:
+    """Every setting with its value. What is set but refused has its default."""
+    environ = os.environ if environ is None else environ
+    settings, defaults = read_settings(environ), Settings()
+    found = []
+    for name, field_name in _FIELDS.items():
+        value = getattr(settings, field_name)
+        is_set = value != getattr(defaults, field_name)
+        found.append(EffectiveSetting(name, _shown(value) if is_set else _BY_NAME[name].default, is_set))
+    return found
+
+
+def _shown(value: Any) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)

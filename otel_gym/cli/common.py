@@ -52,12 +52,16 @@ class CommandError(Exception):
 
 def open_store(directory: Path | None) -> Store:
     """The store at ``directory``, else at the settings' folder; what is wrong with the settings is said."""
+    return Store(chosen_directory(directory))
+
+
+def chosen_directory(directory: Path | None) -> Path:
     if directory is not None:
-        return Store(directory)
+        return directory
     settings = read_settings()
     for problem in settings.problems:
         print(f"otel-gym: {problem}", file=sys.stderr)
-    return Store(settings.directory)
+    return settings.directory
 
 
 def reader(command: Callable[Parameters, Store]) -> Callable[Parameters, None]:

@@ -11,6 +11,7 @@ import typer
 
 from otel_gym.cli.common import CommandError, Directory, Run, open_store, progress, reader
 from otel_gym.store.reader import Store
+from otel_gym.views.counting import CountingExecutions
 from otel_gym.views.selection import selected_rollouts
 
 app = typer.Typer(
@@ -66,13 +67,22 @@ def model_calls(
     store = open_store(directory)
     addresses = rollouts or []
     with progress("exporting", len(addresses) or len(store.rollout_ids())) as advancing:
-        rows = model_call_rows(advancing(selected_rollouts(store, addresses, run)))
+        counting = CountingExecutions(advancing(selected_rollouts(store, addresses, run)))
+        rows = model_call_rows(counting)
         if output is None:
             print_json_lines(rows, sys.stdout)
+            _say_left_out(counting.calls_left_out)
             return store
         try:
             number = FILE_WRITERS[format.value](rows, output)
         except OSError as error:
             raise CommandError(f"{output} cannot be written: {error.strerror}; give another -o FILE") from None
     typer.echo(f"{number} model calls written to {output}", err=True)
+    _say_left_out(counting.calls_left_out)
     return store
+
+
+def _say_left_out(calls: int) -> None:
+    if calls:
+        text = "model calls left out: they are of executions that do not count (otel-gym show draws them)"
+        typer.echo(f"otel-gym: {calls} {text}", err=True)

@@ -35,3 +35,12 @@ def utc(epoch_seconds: float) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(epoch_seconds))
     except (OverflowError, OSError, ValueError):
         return f"{epoch_seconds:g}"
+
+
+def utc_milliseconds(epoch_ns: int) -> str:
+    """``02:24:05.120Z``, of a moment that is near."""
+    seconds, rest = divmod(epoch_ns, 10**9)
+    try:
+        return f"{time.strftime('%H:%M:%S', time.gmtime(seconds))}.{rest // 10**6:03d}Z"
+    except (OverflowError, OSError, ValueError):
+        return str(epoch_ns)

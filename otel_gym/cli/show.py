@@ -34,7 +34,8 @@ def show(
     """Show the spans of one rollout as a tree: times from its start, tokens, tool calls, errors.
 
     A call that reached the model server by URL prefix alone has no parent span; it stands under the rollout that was
-    running when it came.
+    running when it came. Of several executions under one id the newest finished one counts; spans of the others, and of
+    none for certain, are marked. A span that never ended is `unfinished`, with what was known when it began.
 
     \b
     Example:
@@ -68,8 +69,12 @@ def _grow(tree: Tree, node: SpanNode, start_ns: int) -> None:
 def _label(node: SpanNode, start_ns: int) -> Text:
     span = node.span
     duration = None if span.end_ns is None else (span.end_ns - span.start_ns) / 10**6
-    took = "still open" if duration is None else milliseconds(duration)
+    took = "unfinished" if duration is None else milliseconds(duration)
     label = Text.assemble((span.name, "cyan"), f"  +{milliseconds((span.start_ns - start_ns) / 10**6)}  {took}")
+    if not node.counts:
+        label.append("  does not count", "yellow")
+    if node.clock_skew:
+        label.append("  starts before its parent: clocks differ", "yellow")
     reward = span.attributes.get(REWARD)
     if isinstance(reward, int | float):
         label.append(f"  reward {number(reward)}", "green")
@@ -114,6 +119,9 @@ def _row(node: SpanNode, depth: int) -> dict[str, Any]:
         "parent_span_id": span.parent_span_id,
         "start_ns": span.start_ns,
         "end_ns": span.end_ns,
+        "unfinished": span.end_ns is None,
+        "counts": node.counts,
+        "clock_skew": node.clock_skew,
         "status": {0: "unset", 1: "ok", 2: "error"}.get(span.status, "unset"),
         "attributes": {name: value for name, value in span.attributes.items() if not name.endswith(".body")},
     }

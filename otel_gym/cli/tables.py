@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from otel_gym.cli.formats import UNKNOWN, count, milliseconds, number, share, utc
-from otel_gym.views.summary import RolloutSummary, RunStatistics
+from otel_gym.views.summary import UNFINISHED, RolloutSummary, RunStatistics
 
-STATUS_STYLES = {"ok": "green", "error": "red", "open": "yellow"}
+STATUS_STYLES = {"ok": "green", "error": "red", UNFINISHED: "yellow"}
 
 
 def rollout_status(row: RolloutSummary) -> Text:
@@ -22,6 +22,12 @@ def rollout_status(row: RolloutSummary) -> Text:
         text.append(f", superseded by {row.superseded_by}", "dim")
     if row.executions > 1:
         text.append(f", newest of {row.executions} executions", "dim")
+    if row.unfinished and row.status != UNFINISHED:
+        text.append(f", {row.unfinished} spans unfinished", "yellow")
+    if row.ambiguous:
+        text.append(f", {row.ambiguous} spans of no certain execution", "yellow")
+    if row.run_is_ambiguous:
+        text.append(", of no certain run", "yellow")
     return text
 
 

@@ -23,6 +23,7 @@ SPANS = "spans"
 COUNTS = "counts"
 BLOBS = "blobs"
 OPEN = "open"
+PARQUET = "parquet"
 ROLLOUT_KEY = "rollout_id="
 LIVE_SUFFIX = ".jsonl"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from otel_gym.content import fits_int64, safe_text
@@ -46,7 +46,11 @@ STATUS_NAMES = {"STATUS_CODE_UNSET": 0, "STATUS_CODE_OK": 1, "STATUS_CODE_ERROR"
 
 
 class MalformedLineError(ValueError):
-    """A line that is no TracesData; the text says what is wrong with it."""
+    """A line that is no TracesData; the text says what is wrong, ``spans`` are those that could be read."""
+
+    def __init__(self, problem: str, spans: Sequence[StoredSpan] = ()) -> None:
+        super().__init__(problem)
+        self.spans = spans
 
 
 def encode_json(value: Any) -> bytes:
@@ -155,7 +159,7 @@ def attributes_of(pairs: Any) -> dict[str, Any]:
     return {pair["key"]: python_value(pair.get("value")) for pair in pairs or ()}
 
 
-def spans_of_line(line: bytes) -> Iterator[StoredSpan]:
+def spans_of_line(line: bytes) -> list[StoredSpan]:
     """The spans of one line of TracesData (``batches``, as Tempo's API says it, is taken too)."""
     try:
         document = _decode(line)
@@ -166,19 +170,31 @@ def spans_of_line(line: bytes) -> Iterator[StoredSpan]:
     groups = document.get("resourceSpans", document.get("batches"))
     if not isinstance(groups, list):
         raise MalformedLineError("no resourceSpans: not a line of OTLP/JSON TracesData")
+    spans: list[StoredSpan] = []
+    problem = None
     try:
-        yield from _spans(groups)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise MalformedLineError(f"a span that does not follow OTLP/JSON: {error!r}") from None
+        for span, resource, scope in _encoded_spans(groups):
+            try:
+                spans.append(_span(span, resource, scope))
+            except _NOT_OTLP as error:  # one span's fault is not its neighbours'
+                problem = error
+    except _NOT_OTLP as error:
+        problem = error
+    if problem is not None:
+        raise MalformedLineError(f"a span that does not follow OTLP/JSON: {problem!r}", spans)
+    return spans
 
 
-def _spans(groups: list[Any]) -> Iterator[StoredSpan]:
+_NOT_OTLP = (KeyError, TypeError, ValueError, AttributeError)
+
+
+def _encoded_spans(groups: list[Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any], str | None]]:
     for group in groups:
         resource = attributes_of((group.get("resource") or {}).get("attributes"))
         for scope_spans in group.get("scopeSpans") or ():
             scope = (scope_spans.get("scope") or {}).get("name")
             for span in scope_spans.get("spans") or ():
-                yield _span(span, resource, scope)
+                yield span, resource, scope
 
 
 def _span(span: dict[str, Any], resource: dict[str, Any], scope: str | None) -> StoredSpan:

@@ -1,141 +1,226 @@
 """Reads a store: which runs and rollouts it holds, and the spans of each.
 
-Damage never hides what is whole around it: each line that cannot be read becomes a ``Damage`` with
-file, line and cure, and reading goes on. A last line without its newline is taken if it parses,
-since a writer may still be at work.
+One way in for every form: a store's folder, a file of OTLP/JSON lines, a folder of such files (also compressed, also a
+Collector's), Parquet. One rollout is held at a time, so that memory does not grow with the store.
+
+Damage never hides what is whole around it: what cannot be read becomes a ``Damage`` with file, line, byte and cure, and
+reading goes on. A last line without its newline is taken if it parses, since a writer may still be at work.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from otel_gym.conventions import UNASSIGNED
-from otel_gym.store.blobs import BlobStore
-from otel_gym.store.layout import COUNTS, LIVE_SUFFIX, SPANS, rollout_folder, rollout_id_of_folder
-from otel_gym.store.otlp_json import MalformedLineError, spans_of_line
+from otel_gym.conventions import BODY_BYTES, REQUEST_BODY, RESPONSE_BODY, UNASSIGNED
+from otel_gym.store.executions import Executions, by_run, executions_of, is_ambiguous
+from otel_gym.store.layout import COUNTS, OPEN, PARQUET, SPANS
+from otel_gym.store.lines import LINE_FILES, is_line_file
+from otel_gym.store.repair import Damage
+from otel_gym.store.sources import LineFiles, LiveFolders, ParquetFiles, Source, StartRecords, line_files_below
 from otel_gym.store.span import StoredSpan
-from otel_gym.store.whole_requests import whole_requests
+
+__all__ = ["Damage", "RolloutSpans", "Store", "StoreError", "natural_key", "open_store"]
+
+_PARQUET_SUFFIX = ".parquet"
+_BODIES = (REQUEST_BODY, RESPONSE_BODY)
 
 
 class StoreError(Exception):
-    """The folder cannot be read as a store; the text says why and what to do."""
+    """The path cannot be read as a store; the text says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    path: Path
-    line: int
-    problem: str
-    cure: str = "the line is skipped; every other line of the file was read"
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.problem}; {self.cure}"
-
-
-@dataclass(slots=True)
 class RolloutSpans:
-    """The spans of one (run, rollout), oldest first; ``run_id`` None: the spans name none."""
+    """One (run, rollout); ``run_id`` None: the spans name none.
 
-    run_id: str | None
-    rollout_id: str
-    spans: list[StoredSpan] = field(default_factory=list)
+    ``is_ambiguous``: several runs have the rollout, and of these spans none can say which run they are of.
+    """
+
+    __slots__ = ("_load", "_spans", "is_ambiguous", "rollout_id", "run_id")
+
+    def __init__(
+        self,
+        run_id: str | None,
+        rollout_id: str,
+        spans: list[StoredSpan] | None = None,
+        *,
+        is_ambiguous: bool = False,
+        load: Callable[[], list[StoredSpan]] = list,
+    ) -> None:
+        self.run_id = run_id
+        self.rollout_id = rollout_id
+        self.is_ambiguous = is_ambiguous
+        self._spans = spans
+        self._load = load
+
+    @property
+    def spans(self) -> list[StoredSpan]:
+        """In order of their start, then of their ids; read again if they were let go."""
+        if self._spans is None:
+            self._spans = self._load()
+        return self._spans
 
     @property
     def address(self) -> str:
         """How commands name it: ``run/rollout``, or ``rollout`` where there is no run id."""
         return f"{self.run_id}/{self.rollout_id}" if self.run_id else self.rollout_id
 
+    def executions(self) -> Executions:
+        return executions_of(self.spans)
+
+    def with_spans(self, spans: Sequence[StoredSpan]) -> RolloutSpans:
+        """The same rollout, with some of its spans."""
+        return RolloutSpans(self.run_id, self.rollout_id, list(spans), is_ambiguous=self.is_ambiguous)
+
+    def let_go(self) -> None:
+        self._spans = None
+
+    def __repr__(self) -> str:
+        return f"RolloutSpans({self.address!r})"
+
+
+def open_store(path: Path | str) -> Store:
+    """A store opened for reading: a folder of ours, a ``.jsonl``, ``.jsonl.gz`` or ``.jsonl.zst`` file of OTLP/JSON
+    lines, a folder of such files, or Parquet. StoreError if it is none of these.
+    """
+    return Store(path)
+
 
 class Store:
-    """A store opened for reading. ``damage`` grows as lines are read."""
+    """A store opened for reading. ``damage`` grows as lines are read, each once."""
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)
-        self.damage: list[Damage] = []
-        self.blobs = BlobStore(self.directory)
-        if not self.directory.exists():
-            raise StoreError(f"{self.directory}: no such folder; give the store's folder with --dir or OTEL_GYM_DIR")
-        if not self.directory.is_dir():
-            raise StoreError(f"{self.directory}: not a folder; give the folder that holds {SPANS}/")
-        if not (self.directory / SPANS).is_dir():
-            raise StoreError(self._no_store())
+        self._damage: dict[Damage, None] = {}
+        self._sources = _sources_of(self.directory)
 
-    def _no_store(self) -> str:
-        if any(self.directory.iterdir()):
-            return f"{self.directory}: not a store of otel_gym, it has no folder {SPANS}/; give another --dir"
-        return f"{self.directory}: empty, nothing was recorded here yet; is OTEL_GYM=1 set where the spans are made?"
+    @property
+    def damage(self) -> list[Damage]:
+        return list(self._damage)
+
+    def _report(self, damage: Damage) -> None:
+        self._damage[damage] = None
 
     def rollout_ids(self) -> list[str]:
         """Every rollout id of the store, `unassigned` last, else in natural order."""
-        folders = (rollout_id_of_folder(folder) for folder in (self.directory / SPANS).iterdir() if folder.is_dir())
-        return sorted((name for name in folders if name), key=natural_key)
+        found = {name for source in self._sources for name in source.rollout_ids(self._report)}
+        return sorted(found, key=natural_key)
 
     def counts(self) -> dict[str, int]:
         """Sums of what the processes counted: ``uncaptured_calls``, ``lost_spans``."""
         total: dict[str, int] = {}
+        for numbers in self.counts_by_writer().values():
+            for name, number in numbers.items():
+                total[name] = total.get(name, 0) + number
+        return total
+
+    def counts_by_writer(self) -> dict[str, dict[str, int]]:
+        """What each process counted, by its name."""
+        by_writer: dict[str, dict[str, int]] = {}
         for path in sorted((self.directory / COUNTS).glob("*.json")):
             try:
                 counts = json.loads(path.read_bytes())
-                for name, number in counts.items():
-                    total[name] = total.get(name, 0) + int(number)
+                by_writer[path.stem] = {name: int(number) for name, number in counts.items()}
             except (OSError, ValueError, AttributeError, TypeError):
-                self.damage.append(Damage(path, 1, "no counts", "its numbers are left out of the sums"))
-        return total
+                self._report(Damage(path, 1, "no counts", "its numbers are left out of the sums"))
+        return by_writer
 
     def rollouts(self, rollout_id: str | None = None) -> Iterator[RolloutSpans]:
-        """Rollout by rollout, each run of it apart; of one id only, if given."""
+        """Rollout by rollout, each run of it apart; of one id only, if given.
+
+        The spans of each are at hand until the next one is asked for, and read again after that.
+        """
         for name in self.rollout_ids() if rollout_id is None else [rollout_id]:
-            yield from self._runs_of(name)
+            for rollout in self._runs_of(name):
+                yield rollout
+                rollout.let_go()
 
-    def _runs_of(self, rollout_id: str) -> Iterator[RolloutSpans]:
-        runs: dict[str | None, RolloutSpans] = {}
-        for span in self._spans_of_folder(rollout_id):
-            run = runs.setdefault(span.run_id, RolloutSpans(span.run_id, rollout_id))
-            run.spans.append(span)
-        for run in runs.values():
-            run.spans.sort(key=lambda span: (span.start_ns, span.end_ns or span.start_ns))
-        yield from sorted(runs.values(), key=lambda run: run.spans[0].start_ns)
+    def spans(self, rollout: RolloutSpans | str) -> Iterator[StoredSpan]:
+        """The spans of a rollout, or those of every run of a rollout id, in order of start, then id; each once."""
+        if isinstance(rollout, str):
+            yield from self._merged(rollout)
+        else:
+            yield from self._spans_of_run(rollout.rollout_id, rollout.run_id)
 
-    def _spans_of_folder(self, rollout_id: str) -> Iterator[StoredSpan]:
-        """Each span once: of two lines with the same ids the ended one wins, then the later."""
+    def _runs_of(self, rollout_id: str) -> list[RolloutSpans]:
+        runs = self._by_run(rollout_id)
+        return sorted(
+            (
+                RolloutSpans(
+                    run_id,
+                    rollout_id,
+                    spans,
+                    is_ambiguous=rollout_id != UNASSIGNED and is_ambiguous(run_id, runs),
+                    load=partial(self._spans_of_run, rollout_id, run_id),
+                )
+                for run_id, spans in runs.items()
+            ),
+            key=lambda run: run.spans[0].start_ns,
+        )
+
+    def _by_run(self, rollout_id: str) -> dict[str | None, list[StoredSpan]]:
+        spans = self._merged(rollout_id)
+        if rollout_id != UNASSIGNED:
+            return by_run(spans)
+        runs: dict[str | None, list[StoredSpan]] = {}
+        for span in spans:
+            runs.setdefault(span.run_id, []).append(span)
+        return runs
+
+    def _spans_of_run(self, rollout_id: str, run_id: str | None) -> list[StoredSpan]:
+        return self._by_run(rollout_id).get(run_id, [])
+
+    def _merged(self, rollout_id: str) -> list[StoredSpan]:
+        """Each span once: of several with the same ids the ended one, else the whole one, else the later one."""
         by_id: dict[tuple[str, str], StoredSpan] = {}
-        try:
-            folder = rollout_folder(self.directory, rollout_id)
-        except ValueError:
-            return
-        for path in sorted(folder.glob(f"*{LIVE_SUFFIX}")):
-            for span in self._whole_spans_of_file(path):
-                known = by_id.get((span.trace_id, span.span_id))
-                if known is None or known.end_ns is None or span.end_ns is not None:
-                    by_id[span.trace_id, span.span_id] = span
-        yield from by_id.values()
+        for source in self._sources:
+            for span in source.spans(rollout_id, self._report):
+                ids = (span.trace_id, span.span_id)
+                known = by_id.get(ids)
+                if known is None or _completeness(span) >= _completeness(known):
+                    by_id[ids] = span
+        return sorted(by_id.values(), key=_order)
 
-    def _whole_spans_of_file(self, path: Path) -> list[StoredSpan]:
-        """What the requests of a file grew out of lies in the same file."""
-        spans = list(self.spans_of_file(path))
-        cure = "these bodies are absent; all else was read"
-        self.damage += [Damage(path, 0, str(gap), cure) for gap in whole_requests(spans, self.blobs)]
-        return spans
 
-    def spans_of_file(self, path: Path) -> Iterator[StoredSpan]:
-        try:
-            with path.open("rb") as lines:
-                for number, line in enumerate(lines, 1):
-                    yield from self._spans_of_line(path, number, line)
-        except OSError as error:
-            self.damage.append(Damage(path, 0, f"cannot be read: {error.strerror}", "check its permissions"))
+def _order(span: StoredSpan) -> tuple[int, str]:
+    return span.start_ns, span.span_id
 
-    def _spans_of_line(self, path: Path, number: int, line: bytes) -> Iterator[StoredSpan]:
-        if not line.strip():
-            return
-        try:
-            yield from spans_of_line(line)
-        except MalformedLineError as error:
-            torn = "" if line.endswith(b"\n") else "torn at the end of the file: "
-            self.damage.append(Damage(path, number, f"{torn}{error}"))
+
+def _completeness(span: StoredSpan) -> tuple[bool, bool, int]:
+    """Ended, nothing cut off, bodies at hand: what is more complete compares as greater."""
+    attributes = span.attributes
+    is_cut = bool(span.dropped) or any(body + BODY_BYTES in attributes for body in _BODIES)
+    return span.end_ns is not None, not is_cut, sum(body in attributes for body in _BODIES)
+
+
+def _sources_of(path: Path) -> list[Source]:
+    """How a path is read. The order matters while others write: what leaves one part is in the next one already."""
+    if path.is_file():
+        return [_source_of_file(path)]
+    if not path.is_dir():
+        raise StoreError(f"{path}: no such folder; give the store's folder with --dir or OTEL_GYM_DIR")
+    if any((path / part).is_dir() for part in (SPANS, OPEN, PARQUET)):
+        return [StartRecords(path), LiveFolders(path), ParquetFiles(path / PARQUET)]
+    if any(path.glob(f"*{_PARQUET_SUFFIX}")):
+        return [ParquetFiles(path)]
+    files = line_files_below(path)
+    if files:
+        return [LineFiles(files)]
+    if any(path.iterdir()):
+        raise StoreError(f"{path}: not a store of otel_gym, it has no folder {SPANS}/; give another --dir")
+    raise StoreError(f"{path}: empty, nothing was recorded here yet; is OTEL_GYM=1 set where the spans are made?")
+
+
+def _source_of_file(path: Path) -> Source:
+    if path.suffix == _PARQUET_SUFFIX:
+        return ParquetFiles(path)
+    if is_line_file(path):
+        return LineFiles([path])
+    raise StoreError(
+        f"{path}: not a folder, and none of the files that are read ({', '.join(LINE_FILES)}, {_PARQUET_SUFFIX})"
+    )
 
 
 def natural_key(name: str) -> tuple[bool, list[tuple[bool, int, str]]]:

@@ -72,13 +72,14 @@ class StoredSpan:
     def rollout_id(self) -> str:
         for attributes in (self.attributes, self.resource):
             for name in (ROLLOUT_ID, NEMO_ROLLOUT_ID):
-                if isinstance(attributes.get(name), str):
-                    return str(attributes[name])
+                value = attributes.get(name)
+                if type(value) is str:
+                    return value
         return UNASSIGNED
 
     @property
     def run_id(self) -> str | None:
-        for attributes in (self.attributes, self.resource):
-            if isinstance(attributes.get(RUN_ID), str):
-                return str(attributes[RUN_ID])
-        return None
+        value = self.attributes.get(RUN_ID)
+        if type(value) is not str:
+            value = self.resource.get(RUN_ID)
+        return value if type(value) is str else None

@@ -24,7 +24,7 @@ def without_client_layer(rollout: RolloutSpans) -> RolloutSpans:
     """The rollout without the model-call spans of clients whose call was captured below them."""
     seen_by_capture = _ancestors_of_captured(rollout.spans)
     spans = [span for span in rollout.spans if not (_ids(span) in seen_by_capture and _is_client_layer(span))]
-    return RolloutSpans(rollout.run_id, rollout.rollout_id, spans)
+    return rollout.with_spans(spans)
 
 
 def _is_client_layer(span: StoredSpan) -> bool:

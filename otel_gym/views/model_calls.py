@@ -35,6 +35,9 @@ _RENAMED: dict[str, tuple[str, ...]] = {
 }
 
 
+_SAID_AT_START = {"model_call_id": names.MODEL_CALL_ID, "dialect": names.DIALECT}
+
+
 @dataclass(slots=True)
 class StoredModelCall:
     """A record and the span that it was made from."""
@@ -49,20 +52,23 @@ def model_call_records(rollout: RolloutSpans) -> list[ModelCallRecord]:
 
 
 def model_calls(rollout: RolloutSpans) -> Iterator[StoredModelCall]:
-    """A client's own span around a captured call is no second call (R033)."""
-    calls = [span for span in without_client_layer(rollout).spans if is_model_call(span)]
+    """A client's own span around a captured call is no second call (R033); one that never ended has no exchange."""
+    calls = [span for span in without_client_layer(rollout).spans if is_model_call(span) and span.end_ns is not None]
     for index, span in enumerate(calls):
         yield StoredModelCall(span, record_of(span, index))
 
 
 def record_of(span: StoredSpan, call_index: int) -> ModelCallRecord:
-    """The record of one model-call span, ours or another's."""
+    """The record of one model-call span, ours or another's. A call that never ended has what its start told."""
     if names.MODEL_CALL_ID not in span.attributes:
         return _record_of_attributes(span, call_index)
+    if span.end_ns is None:
+        said = {name: span.attributes.get(key) for name, key in _SAID_AT_START.items()}
+        return _record_of_attributes(span, call_index).model_copy(update=_known(said))
     record = build_model_call_record(exchange_of(span), call_index)
     if names.REQUEST_BODY in span.attributes or names.RESPONSE_BODY in span.attributes:
         return record
-    return record.model_copy(update=_known(_attribute_fields(span)))
+    return record.model_copy(update=_known(fields_of_attributes(span)))
 
 
 def exchange_of(span: StoredSpan) -> Exchange:
@@ -170,10 +176,10 @@ def _record_of_attributes(span: StoredSpan, call_index: int) -> ModelCallRecord:
         "completed_at": None if end_ns is None else end_ns / 10**9,
         "latency_total_ms": None if end_ns is None else round((end_ns - span.start_ns) / 10**6, 2),
     }
-    return ModelCallRecord.model_validate({"call_index": call_index, **times, **_attribute_fields(span)})
+    return ModelCallRecord.model_validate({"call_index": call_index, **times, **fields_of_attributes(span)})
 
 
-def _attribute_fields(span: StoredSpan) -> dict[str, Any]:
+def fields_of_attributes(span: StoredSpan) -> dict[str, Any]:
     """What the conventions' attributes say, in the record's fields."""
     attributes, facts = span.attributes, _Facts(span.attributes)
     tokens = {name: _first(facts, spellings) for name, spellings in _RENAMED.items()}

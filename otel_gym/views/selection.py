@@ -23,7 +23,9 @@ def selected_rollouts(store: Store, addresses: Iterable[str] = (), run: str | No
     wanted = list(addresses)
     runs = None if run is None else {resolve_run(store, run)}
     if wanted:
-        yield from [find_rollout(store, address, run) for address in wanted]
+        for rollout in [find_rollout(store, address, run) for address in wanted]:
+            yield rollout
+            rollout.let_go()
         return
     for rollout in store.rollouts():
         if runs is None or rollout.run_id in runs:

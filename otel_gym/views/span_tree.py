@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from otel_gym.conventions import MODEL_CALL_ID
 from otel_gym.records.model_call import ModelCallRecord
+from otel_gym.store.executions import Intervals, ids_of, is_root, roots_of, topmost
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import StoredSpan
-from otel_gym.views.executions import roots_of, topmost
 from otel_gym.views.model_calls import model_call_records
 
 
 @dataclass(slots=True)
 class SpanNode:
-    """``joined``: no parent was recorded; the span stands here because it ran within this rollout's root."""
+    """``joined``: no parent was recorded; the span stands here because it ran within this rollout's root.
+
+    ``counts``: it belongs to the execution that counts. ``clock_skew``: it starts before its parent does, since their
+    clocks differ; times are shown as they were recorded.
+    """
 
     span: StoredSpan
     record: ModelCallRecord | None = None
     children: list[SpanNode] = field(default_factory=list)
     joined: bool = False
+    counts: bool = True
+    clock_skew: bool = False
 
 
 def span_tree(rollout: RolloutSpans) -> list[SpanNode]:
@@ -27,14 +34,18 @@ def span_tree(rollout: RolloutSpans) -> list[SpanNode]:
     records = {record.model_call_id: record for record in model_call_records(rollout)}
     by_id = {(span.trace_id, span.span_id): span for span in rollout.spans}
     nodes = {ids: SpanNode(span, records.get(span.attributes.get(MODEL_CALL_ID, ""))) for ids, span in by_id.items()}
-    roots = roots_of(rollout)
+    intervals = Intervals(roots_of(rollout.spans))
+    counting = {ids_of(span) for span in rollout.executions().counting.spans}
+    skewed = {ids_of(span) for span in spans_before_their_parent(rollout.spans)}
     top: list[SpanNode] = []
     for (trace_id, span_id), node in nodes.items():
+        node.counts = (trace_id, span_id) in counting
+        node.clock_skew = (trace_id, span_id) in skewed
         parent = nodes.get((trace_id, node.span.parent_span_id or ""))
         if parent is not None and topmost(node.span, by_id).span_id != span_id:
             parent.children.append(node)
             continue
-        root = _enclosing(node.span, roots)
+        root = None if is_root(node.span) else intervals.only_one_around(node.span.start_ns)
         if root is None:
             top.append(node)
         else:
@@ -43,12 +54,7 @@ def span_tree(rollout: RolloutSpans) -> list[SpanNode]:
     return top
 
 
-def _enclosing(span: StoredSpan, roots: list[StoredSpan]) -> StoredSpan | None:
-    return next(
-        (
-            root
-            for root in reversed(roots)
-            if root is not span and root.start_ns <= span.start_ns and span.start_ns <= (root.end_ns or span.start_ns)
-        ),
-        None,
-    )
+def spans_before_their_parent(spans: Sequence[StoredSpan]) -> list[StoredSpan]:
+    """Spans that start before their parent: it was recorded by another clock. Their times are left as they are."""
+    starts = {ids_of(span): span.start_ns for span in spans}
+    return [span for span in spans if span.start_ns < starts.get((span.trace_id, span.parent_span_id or ""), 0)]

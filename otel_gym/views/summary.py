@@ -16,9 +16,10 @@ from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.records.retries import Attempt, logical_calls
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
-from otel_gym.views.executions import counting_execution, counting_root, roots_of
 from otel_gym.views.layers import without_client_layer
 from otel_gym.views.model_calls import model_call_records
+
+UNFINISHED = "unfinished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,12 @@ class CallFigures:
 class RolloutSummary:
     """``calls`` counts every attempt, ``retries`` those of them that repeated a failed one.
 
-    ``status`` is ok, error or open, by the rollout's root span; None where no such span was stored.
-    ``started_at`` is UTC epoch seconds. ``executions`` > 1: the rollout ran again under the same id; the newest
-    finished one is counted. ``superseded_by`` is the later attempt that counts instead of this one.
+    ``status`` is ok, error or unfinished, by the rollout's root span; without one unfinished if a span is, else None.
+    ``unfinished`` counts the spans that never ended, of which start records tell. ``started_at`` is UTC epoch seconds.
+    ``executions`` > 1: the rollout ran again under the same id; the newest finished one is counted.
+    ``ambiguous`` counts the spans that belong to none of them for certain; they are in no other figure.
+    ``superseded_by`` is the later attempt that counts instead of this one. ``run_is_ambiguous``: several runs have the
+    rollout, and these spans do not say of which they are.
     """
 
     run_id: str | None
@@ -53,6 +57,9 @@ class RolloutSummary:
     status: str | None
     reward: float | None
     executions: int
+    unfinished: int = 0
+    ambiguous: int = 0
+    run_is_ambiguous: bool = False
     superseded_by: str | None = None
     call_figures: tuple[CallFigures, ...] = field(default=(), repr=False)
 
@@ -63,7 +70,7 @@ class RolloutSummary:
     @property
     def counts(self) -> bool:
         """Whether means over rollouts include it."""
-        return not self.is_unassigned and self.superseded_by is None
+        return not (self.is_unassigned or self.run_is_ambiguous) and self.superseded_by is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +96,9 @@ class RunStatistics:
 
 
 def summarize_rollout(rollout: RolloutSpans) -> RolloutSummary:
-    execution = without_client_layer(counting_execution(rollout))
-    root = counting_root(rollout)
+    executions = rollout.executions()
+    root = executions.counting.root
+    execution = without_client_layer(rollout.with_spans(executions.counting.spans))
     records = model_call_records(execution)
     attempts = attempts_of(execution, records)
     calls = logical_calls(attempts)
@@ -106,9 +114,12 @@ def summarize_rollout(rollout: RolloutSpans) -> RolloutSummary:
         cached_tokens=_sum(record.cached_tokens for record in answers),
         started_at=(root or execution.spans[0]).start_ns / 10**9,
         duration_ms=_duration_ms(root, execution.spans),
-        status=_status(root),
+        status=_status(root, execution.spans),
         reward=_reward(root),
-        executions=max(1, len(roots_of(rollout))),
+        executions=len(executions.all),
+        unfinished=sum(span.end_ns is None for span in execution.spans),
+        ambiguous=len(executions.ambiguous),
+        run_is_ambiguous=rollout.is_ambiguous,
         call_figures=tuple(_figures(attempt) for attempt in attempts),
     )
 
@@ -204,11 +215,11 @@ def _duration_ms(root: StoredSpan | None, spans: Sequence[StoredSpan]) -> float 
     return (max(ends) - spans[0].start_ns) / 10**6 if ends else None
 
 
-def _status(root: StoredSpan | None) -> str | None:
+def _status(root: StoredSpan | None, spans: Sequence[StoredSpan]) -> str | None:
     if root is None:
-        return None
+        return UNFINISHED if any(span.end_ns is None for span in spans) else None
     if root.end_ns is None:
-        return "open"
+        return UNFINISHED
     return "error" if root.status == STATUS_ERROR else "ok"
 
 

@@ -11,6 +11,7 @@ import pytest
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.views.model_calls_export import COLUMNS, SCHEMA, json_line, write_json_lines, write_parquet
 
+from ..store.lines import encoded, live_file, write
 from .conftest import Invoke
 
 
@@ -91,3 +92,18 @@ def test_an_output_that_cannot_be_written_is_exit_code_2(example_store: Path, in
         result = invoke("export", "model-calls", "--dir", example_store, "--format", format, "-o", output)
         assert result.exit_code == 2
         assert "cannot be written" in result.stderr
+
+
+def test_calls_of_executions_that_do_not_count_are_left_out_and_said(tmp_path: Path, invoke: Invoke) -> None:
+    call = {"gen_ai__operation__name": "chat"}
+    write(
+        live_file(tmp_path),
+        encoded("1", "rollout", start=0, end=10),
+        encoded("2", start=1, end=2, parent="1", **call),
+        encoded("3", "rollout", trace="b", start=20, end=30),
+        encoded("4", trace="b", start=21, end=22, parent="3", gen_ai__usage__input_tokens=5, **call),
+    )
+    result = invoke("export", "model-calls", "--dir", tmp_path)
+    (record,) = (json.loads(line) for line in result.stdout.splitlines())
+    assert (record["call_index"], record["tokens_in"]) == (0, 5)
+    assert "1 model calls left out" in result.stderr

@@ -12,6 +12,7 @@ import pytest
 
 from otel_gym.version import __version__
 
+from ..store.lines import encoded, live_file, write
 from .conftest import Invoke
 
 ROOT = Path(__file__).parents[2]
@@ -158,7 +159,7 @@ def test_damage_is_said_with_file_line_and_cure_and_the_rest_is_read(
         result = invoke(*command, "--dir", store)
         said = result.stderr.splitlines()
         assert result.exit_code == 1
-        assert said[0].startswith(f"otel-gym: {file}:1: not JSON")
+        assert said[0].startswith(f"otel-gym: {file}:1: 7 bytes without the start of a record")
         assert f"{file}:{lines}: torn" in said[1]
         assert len(said) == 2
         assert result.stdout != ""
@@ -204,3 +205,37 @@ def test_a_bad_option_is_exit_code_2(invoke: Invoke) -> None:
 def test_every_help_has_an_example(invoke: Invoke, command: list[str]) -> None:
     text = invoke(*command, "--help").stdout
     assert f"otel-gym {' '.join(command)} " in text.split("Example:")[1]
+
+
+def test_show_marks_what_never_ended_what_does_not_count_and_clocks_that_differ(tmp_path: Path, invoke: Invoke) -> None:
+    """A killed run keeps its shape; R061: raw times are shown, and that they cannot be."""
+    write(
+        live_file(tmp_path),
+        encoded("1", "rollout", start=0, end=10),
+        encoded("2", "rollout", trace="b", start=20, end=90),
+        encoded("3", "agent_step", trace="b", parent="2", start=30, end=60),
+        encoded("4", "execute_tool ls", trace="b", parent="3", start=15, end=40),
+    )
+    write(tmp_path / "open" / "w.jsonl", encoded("5", "execute_tool cat", trace="b", parent="3", start=35, end=None))
+    lines = invoke("show", "1-0", "--dir", tmp_path).stdout.splitlines()
+    marked = {
+        mark: [line for line in lines if mark in line] for mark in ("unfinished", "does not count", "clocks differ")
+    }
+    assert [len(found) for found in marked.values()] == [1, 1, 1]
+    assert "execute_tool cat" in marked["unfinished"][0]
+    assert "execute_tool ls" in marked["clocks differ"][0]
+    by_name = {row["name"]: row for row in rows(invoke("show", "1-0", "--dir", tmp_path, "--json").stdout)}
+    assert (by_name["execute_tool ls"]["clock_skew"], by_name["execute_tool ls"]["start_ns"]) == (True, 15)
+    assert (by_name["execute_tool cat"]["unfinished"], by_name["execute_tool cat"]["end_ns"]) == (True, None)
+
+
+def test_ls_marks_a_rollout_that_never_finished(tmp_path: Path, invoke: Invoke) -> None:
+    write(tmp_path / "open" / "w.jsonl", encoded("1", "rollout", end=None, run="r"))
+    assert "unfinished" in invoke("ls", "--dir", tmp_path).stdout
+    (row,) = rows(invoke("ls", "--dir", tmp_path, "--json").stdout)
+    assert (row["status"], row["duration_ms"], row["unfinished"]) == ("unfinished", None, 1)
+
+
+def test_a_single_file_is_read_like_a_store(tmp_path: Path, invoke: Invoke) -> None:
+    file = write(tmp_path / "collector.jsonl", encoded("1", rollout="1-0"), encoded("2", rollout="2-0"))
+    assert [row["rollout_id"] for row in rows(invoke("ls", "--dir", file, "--json").stdout)] == ["1-0", "2-0"]

@@ -27,7 +27,7 @@ def test_reading_commands_work_as_shown(example_store: Path, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("otel-gym")]
     reading = [line for line in lines if " proxy " not in line]
-    assert len(reading) == 5
+    assert len(reading) == 7
     for line in reading:
         result = CliRunner().invoke(app, shlex.split(line)[1:])
         assert result.exit_code == 0, (line, result.stderr)

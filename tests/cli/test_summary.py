@@ -8,7 +8,6 @@ from pathlib import Path
 import otel_gym
 from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.store.span import StoredSpan
-from otel_gym.views.executions import counting_execution
 from otel_gym.views.layers import without_client_layer
 from otel_gym.views.model_calls import model_call_records
 from otel_gym.views.span_tree import span_tree
@@ -53,14 +52,14 @@ def test_executions_of_one_rollout_are_not_added_up() -> None:
     second = [span("r2", 200, 300, name="rollout"), span("k2", 210, 220, **{**CAPTURED, "gym__model_call__id": "2"})]
     unfinished = [span("r3", 400, None, name="rollout"), span("k3", 410, 420, **CAPTURED)]
     rollout = RolloutSpans(None, "1-0", [*first, *second, *unfinished])
-    assert [each.span_id for each in counting_execution(rollout).spans] == ["r2", "k2"]
+    assert [each.span_id for each in rollout.executions().counting.spans] == ["r2", "k2"]
     row = summarize_rollout(rollout)
     assert (row.calls, row.executions, row.status) == (1, 3, "ok")
 
 
-def test_a_rollout_that_still_runs_is_open_and_has_no_duration() -> None:
+def test_a_rollout_that_still_runs_is_unfinished_and_has_no_duration() -> None:
     row = summarize_rollout(RolloutSpans(None, "1-0", [span("r1", 0, None, name="rollout")]))
-    assert (row.status, row.duration_ms, row.tokens_in) == ("open", None, None)
+    assert (row.status, row.duration_ms, row.tokens_in) == ("unfinished", None, None)
 
 
 def test_a_call_by_prefix_stands_under_the_rollout_that_was_running() -> None:

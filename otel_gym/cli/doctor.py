@@ -1,0 +1,92 @@
+"""``otel-gym doctor``: what is wrong with a store and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from otel_gym.cli.common import DAMAGED, AsJson, print_json, said_failures
+from otel_gym.settings import EffectiveSetting, effective_settings, read_settings
+from otel_gym.store.reader import Store
+from otel_gym.views.health import Health, examine
+
+SHOWN = 20
+
+
+def doctor(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[DIR]", help="The store.  [default: OTEL_GYM_DIR, else ./otel_gym_store]", show_default=False
+        ),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Examine a store and the settings: what is damaged, what was dropped, what never ended, and what to do.
+
+    Reads the whole store and changes nothing. Ends with 0 if nothing was lost, 1 if something was (damage, spans that
+    could not be written, bodies that were cut), 2 if there is no store.
+
+    \b
+    Example:
+        otel-gym doctor ./otel_gym_store
+        otel-gym doctor --json
+    """
+    settings = read_settings()
+    folder = directory or settings.directory
+    effective = effective_settings()
+    with said_failures():
+        if not json:
+            typer.echo("\n".join(_configuration(effective, settings.problems)))
+        else:
+            print_json({"kind": "setting", **asdict(each)} for each in effective)
+            print_json({"kind": "setting_problem", "problem": problem} for problem in settings.problems)
+        health = examine(Store(folder))
+        if json:
+            print_json(_rows(health))
+        else:
+            typer.echo("\n".join(_report(folder, health)))
+        if health.has_losses:
+            raise typer.Exit(DAMAGED)
+
+
+def _configuration(effective: list[EffectiveSetting], problems: tuple[str, ...]) -> Iterator[str]:
+    yield "settings (* set in this environment)"
+    width = max(len(each.name) for each in effective)
+    for each in effective:
+        yield f"  {'*' if each.is_set else ' '} {each.name:<{width}}  {each.value}"
+    for problem in problems:
+        yield f"  ! {problem}"
+
+
+def _report(folder: Path, health: Health) -> Iterator[str]:
+    yield f"store {folder}: {health.rollouts:,} rollouts, {health.spans:,} spans"
+    yield from _section("damage", [str(damage) for damage in health.damage])
+    counted = [f"{each.name}: {each.number:,} by {each.writer}; {each.cure}" for each in health.counted]
+    yield from _section("dropped or not captured", counted)
+    found = [
+        f"{each.kind}: {each.run_id + '/' if each.run_id else ''}{each.rollout_id}: {each.finding}; {each.cure}"
+        for each in health.findings
+    ]
+    yield from _section("to know", found)
+    yield "something was lost: see above" if health.has_losses else "nothing was lost"
+
+
+def _section(title: str, lines: list[str]) -> Iterator[str]:
+    yield f"{title}: {len(lines) or 'none'}"
+    yield from (f"  {line}" for line in lines[:SHOWN])
+    if len(lines) > SHOWN:
+        yield f"  … {len(lines) - SHOWN} more: otel-gym doctor --json lists all"
+
+
+def _rows(health: Health) -> Iterator[dict[str, Any]]:
+    yield {"kind": "store", "rollouts": health.rollouts, "spans": health.spans, "has_losses": health.has_losses}
+    for damage in health.damage:
+        yield {"kind": "damage", **asdict(damage), "path": str(damage.path)}
+    for each in health.counted:
+        yield {"kind": "counted", **asdict(each), "is_loss": each.is_loss, "cure": each.cure}
+    yield from (asdict(finding) for finding in health.findings)

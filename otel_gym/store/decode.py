@@ -1,0 +1,202 @@
+"""One line of OTLP/JSON → spans, fast: msgspec builds typed objects for what writers really write.
+
+The types know every field of TracesData and refuse all others, so that a line that is anything else (numbers and names
+in their rarer forms, unknown fields, two records glued into something that happens to be JSON) goes the slow way of
+``otlp_json``, which takes all forms that the format allows.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from otel_gym.store.otlp_json import MalformedLineError, spans_of_line
+from otel_gym.store.repair import has_inner_start
+from otel_gym.store.span import SpanEvent, SpanLink, StoredSpan
+
+# Resources seen so far, by their text: every line of a writer repeats its own.
+_RESOURCES_KEPT = 1024
+
+
+class _Strict(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class _AnyValue(_Strict):
+    """Of the fields one is set; null stands for none of them."""
+
+    string_value: str | None = None
+    int_value: str | int | None = None
+    bool_value: bool | None = None
+    double_value: float | str | None = None
+    array_value: _ArrayValue | None = None
+    kvlist_value: _KeyValueList | None = None
+    bytes_value: str | None = None
+
+
+class _ArrayValue(_Strict):
+    values: list[_AnyValue] = []
+
+
+class _KeyValue(_Strict):
+    key: str
+    value: _AnyValue = msgspec.field(default_factory=_AnyValue)
+
+
+class _KeyValueList(_Strict):
+    values: list[_KeyValue] = []
+
+
+class _Event(_Strict):
+    time_unix_nano: str | int = 0
+    name: str = ""
+    attributes: list[_KeyValue] = []
+    dropped_attributes_count: int = 0
+
+
+class _Link(_Strict):
+    trace_id: str
+    span_id: str
+    trace_state: str = ""
+    attributes: list[_KeyValue] = []
+    dropped_attributes_count: int = 0
+    flags: int = 0
+
+
+class _Status(_Strict):
+    message: str | None = None
+    code: int = 0
+
+
+class _Span(_Strict):
+    trace_id: str
+    span_id: str
+    trace_state: str = ""
+    parent_span_id: str = ""
+    flags: int = 0
+    name: str = ""
+    kind: int = 0
+    start_time_unix_nano: str | int = 0
+    end_time_unix_nano: str | int = 0
+    attributes: list[_KeyValue] = []
+    dropped_attributes_count: int = 0
+    events: tuple[_Event, ...] = ()
+    dropped_events_count: int = 0
+    links: tuple[_Link, ...] = ()
+    dropped_links_count: int = 0
+    status: _Status | None = None
+
+
+class _Resource(_Strict):
+    attributes: list[_KeyValue] = []
+    dropped_attributes_count: int = 0
+
+
+class _Scope(_Strict):
+    name: str | None = None
+    version: str = ""
+    attributes: list[_KeyValue] = []
+    dropped_attributes_count: int = 0
+
+
+class _ScopeSpans(_Strict):
+    scope: _Scope | None = None
+    spans: list[_Span] = []
+    schema_url: str = ""
+
+
+class _ResourceSpans(_Strict):
+    resource: Raw = Raw(b"{}")
+    scope_spans: list[_ScopeSpans] = []
+    schema_url: str = ""
+
+
+class _TracesData(_Strict):
+    resource_spans: list[_ResourceSpans]
+
+
+_decode_line = msgspec.json.Decoder(_TracesData).decode
+_decode_resource = msgspec.json.Decoder(_Resource).decode
+_resources: dict[bytes, dict[str, Any]] = {}
+
+
+def decode_line(line: bytes) -> list[StoredSpan]:
+    """The spans of a line that is one record. MalformedLineError if it is none, or more than one."""
+    try:
+        document = _decode_line(line)
+        return [
+            _span(span, resource, scope_spans.scope)
+            for group in document.resource_spans
+            for resource in (_resource(bytes(group.resource)),)
+            for scope_spans in group.scope_spans
+            for span in scope_spans.spans
+        ]
+    except (ValueError, RecursionError):
+        # msgspec's errors are ValueErrors, as are those of numbers and base64
+        if has_inner_start(line):
+            raise MalformedLineError("more than one record on the line") from None
+        return spans_of_line(line)
+
+
+def _resource(text: bytes) -> dict[str, Any]:
+    known = _resources.get(text)
+    if known is None:
+        known = _attributes(_decode_resource(text).attributes)
+        if len(_resources) >= _RESOURCES_KEPT:
+            _resources.clear()
+        _resources[text] = known
+    return known
+
+
+def _span(span: _Span, resource: dict[str, Any], scope: _Scope | None) -> StoredSpan:
+    status = span.status
+    return StoredSpan(
+        span.trace_id.lower(),
+        span.span_id.lower(),
+        span.parent_span_id.lower() or None,
+        span.name,
+        span.kind,
+        int(span.start_time_unix_nano),
+        int(span.end_time_unix_nano or 0) or None,
+        _attributes(span.attributes),
+        [_event(event) for event in span.events] if span.events else [],
+        [_link(link) for link in span.links] if span.links else [],
+        0 if status is None else status.code,
+        None if status is None else status.message,
+        resource,
+        None if scope is None else scope.name,
+        span.dropped_attributes_count,
+    )
+
+
+def _event(event: _Event) -> SpanEvent:
+    return SpanEvent(event.name, int(event.time_unix_nano), _attributes(event.attributes))
+
+
+def _link(link: _Link) -> SpanLink:
+    return SpanLink(link.trace_id.lower(), link.span_id.lower(), _attributes(link.attributes))
+
+
+def _attributes(pairs: list[_KeyValue]) -> dict[str, Any]:
+    """Texts, of which most attributes are, without a call."""
+    return {pair.key: _value(pair.value) if (text := pair.value.string_value) is None else text for pair in pairs}
+
+
+def _value(value: _AnyValue) -> Any:
+    """The commonest kinds first."""
+    if value.int_value is not None:
+        return int(value.int_value)
+    if value.double_value is not None:
+        return float(value.double_value)
+    if value.bool_value is not None:
+        return value.bool_value
+    if value.string_value is not None:
+        return value.string_value
+    if value.array_value is not None:
+        return [_value(entry) for entry in value.array_value.values]
+    if value.kvlist_value is not None:
+        return _attributes(value.kvlist_value.values)
+    return None if value.bytes_value is None else base64.b64decode(value.bytes_value)

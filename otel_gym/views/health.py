@@ -1,0 +1,111 @@
+"""What is wrong with a store, and what to do about it.
+
+``damage`` and ``drops`` are losses; the rest is what a reader of figures should know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from otel_gym.store.reader import Damage, RolloutSpans, Store
+
+# What a process may count, and what to do where it is not 0. True: something is lost for good.
+COUNTED: dict[str, tuple[str, bool]] = {
+    "lost_spans": ("spans were not written; see to the disk's space and rights, or raise OTEL_GYM_QUEUE_BYTES", True),
+    "cut_bodies": ("bodies were kept as head, length and sha256; raise OTEL_GYM_QUEUE_BYTES", True),
+    "uncaptured_calls": (
+        "model calls carried no rollout id; send them through /ng-rollout/<id>, pass baggage on, or set "
+        "OTEL_GYM_CAPTURE_UNASSIGNED=1",
+        False,
+    ),
+}
+_UNNAMED = ("counted by the process", False)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A number that one process counted."""
+
+    writer: str
+    name: str
+    number: int
+
+    @property
+    def cure(self) -> str:
+        return COUNTED.get(self.name, _UNNAMED)[0]
+
+    @property
+    def is_loss(self) -> bool:
+        return COUNTED.get(self.name, _UNNAMED)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutFinding:
+    """Something about one rollout that changes how its figures read."""
+
+    kind: str
+    run_id: str | None
+    rollout_id: str
+    finding: str
+    cure: str
+
+
+@dataclass(slots=True)
+class Health:
+    rollouts: int = 0
+    spans: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    counted: list[Counted] = field(default_factory=list)
+    findings: list[RolloutFinding] = field(default_factory=list)
+
+    @property
+    def has_losses(self) -> bool:
+        return bool(self.damage) or any(each.is_loss for each in self.counted)
+
+
+def examine(store: Store) -> Health:
+    """Reads all of a store."""
+    health = Health()
+    for rollout in store.rollouts():
+        health.rollouts += 1
+        health.spans += len(rollout.spans)
+        health.findings += _findings_of(rollout)
+    for writer, counts in store.counts_by_writer().items():
+        health.counted += [Counted(writer, name, number) for name, number in counts.items() if number]
+    health.damage = store.damage
+    return health
+
+
+def _findings_of(rollout: RolloutSpans) -> Iterator[RolloutFinding]:
+    executions = rollout.executions()
+    unfinished = [span.name for span in rollout.spans if span.end_ns is None]
+    found = (
+        (
+            "unfinished",
+            bool(unfinished),
+            f"{len(unfinished)} spans have not ended: {_some(unfinished)}",
+            "its process still runs, or was killed; what it had done is kept",
+        ),
+        (
+            "run_again",
+            len(executions.all) > 1,
+            f"it ran {len(executions.all)} times under this run id; the newest finished execution counts",
+            "give each launch a run id of its own (OTEL_GYM_RUN_ID)",
+        ),
+        (
+            "ambiguous",
+            bool(executions.ambiguous) or rollout.is_ambiguous,
+            f"{len(rollout.spans if rollout.is_ambiguous else executions.ambiguous)} spans belong to none of its "
+            f"{'runs' if rollout.is_ambiguous else 'executions'} for certain, and are in no figure",
+            "let the trace context or baggage reach their process, or set OTEL_GYM_RUN_ID there",
+        ),
+    )
+    for kind, holds, finding, cure in found:
+        if holds:
+            yield RolloutFinding(kind, rollout.run_id, rollout.rollout_id, finding, cure)
+
+
+def _some(names: list[str]) -> str:
+    shown = list(dict.fromkeys(names))[:3]
+    return ", ".join(shown) + (" …" if len(set(names)) > len(shown) else "")
