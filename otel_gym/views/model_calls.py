@@ -52,8 +52,8 @@ def model_call_records(rollout: RolloutSpans) -> list[ModelCallRecord]:
 
 
 def model_calls(rollout: RolloutSpans) -> Iterator[StoredModelCall]:
-    """A client's own span around a captured call is no second call (R033); one that never ended has no exchange."""
-    calls = [span for span in without_client_layer(rollout).spans if is_model_call(span) and span.end_ns is not None]
+    """A client's own span around a captured call is no second call (R033). One that has not ended has nulls."""
+    calls = [span for span in without_client_layer(rollout).spans if is_model_call(span)]
     for index, span in enumerate(calls):
         yield StoredModelCall(span, record_of(span, index))
 

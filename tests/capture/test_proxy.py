@@ -170,7 +170,7 @@ def records_of(store: Path, rollout_id: str = "3-1", count: int = 1) -> list[Any
         otel_gym.flush(10)
         found = Store(store).rollouts(rollout_id) if (store / "spans").exists() else ()
         records = [record for rollout in found for record in model_call_records(rollout)]
-        if len(records) >= count or time.monotonic() > deadline:
+        if len([record for record in records if record.completed_at]) >= count or time.monotonic() > deadline:
             assert len(records) == count
             return records
         time.sleep(0.02)
