@@ -20,16 +20,30 @@ def counting_root(rollout: RolloutSpans) -> StoredSpan | None:
 
 
 def counting_execution(rollout: RolloutSpans) -> RolloutSpans:
-    """The spans of the execution that counts; all of them where there is at most one.
+    """The spans of the execution that counts; all of them where there is at most one."""
+    return spans_of_execution(rollout, counting_root(rollout))
+
+
+def execution_roots(rollout: RolloutSpans) -> list[tuple[StoredSpan | None, bool]]:
+    """The root of each execution, and whether it counts; (None, …) for spans of which none can say whose they are."""
+    roots = roots_of(rollout)
+    if not roots:
+        return [(None, True)]
+    counting = counting_root(rollout)
+    several: list[tuple[StoredSpan | None, bool]] = [] if len(roots) == 1 else [(None, False)]
+    return [*((root, root is counting) for root in roots), *several]
+
+
+def spans_of_execution(rollout: RolloutSpans, root: StoredSpan | None) -> RolloutSpans:
+    """The spans of one execution, of those of none for ``root`` None; all of them where there is at most one.
 
     A span belongs to the execution that it descends from, else to the one whose interval its start falls into.
     """
     roots = roots_of(rollout)
-    counting = counting_root(rollout)
-    if counting is None or len(roots) < 2:
+    if len(roots) < 2:
         return rollout
     by_id = {(span.trace_id, span.span_id): span for span in rollout.spans}
-    spans = [span for span in rollout.spans if _execution_of(span, roots, by_id) is counting]
+    spans = [span for span in rollout.spans if _execution_of(span, roots, by_id) is root]
     return RolloutSpans(rollout.run_id, rollout.rollout_id, spans)
 
 
