@@ -97,10 +97,14 @@ def streaming(chunks: list[bytes], ending: BaseException | None = None, pause_s:
     return answer
 
 
+_servers: list[uvicorn.Server] = []
+
+
 @contextmanager
 def served(config: uvicorn.Config) -> Iterator[str]:
     listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(config)
+    _servers.append(server)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     while not server.started:
@@ -111,6 +115,7 @@ def served(config: uvicorn.Config) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join(10)
+        _servers.remove(server)
         assert not thread.is_alive()
 
 
@@ -156,6 +161,8 @@ def proxy(shared_proxy: tuple[str, Upstream], store: Path) -> Proxy:
 def store(tmp_path: Path) -> Iterator[Path]:
     otel_gym.configure(directory=tmp_path / "store", run_id="run-1", capture_unassigned=True)
     yield tmp_path / "store"
+    # A client has its answer before the call has returned: it must not end in the next test's store.
+    wait_for(lambda: not any(server.server_state.tasks for server in _servers))
     otel_gym.flush(10)
 
 
