@@ -59,8 +59,8 @@ class Rollout(AbstractContextManager["Rollout"]):
     def headers(self) -> dict[str, str]:
         """``baggage`` and ``traceparent`` that tell a server which rollout, run and span a request belongs to.
 
-        For a client that makes no trace headers of its own: ``OpenAI(default_headers=rollout.headers, …)``. The span is
-        the current one where it is part of the rollout, else the rollout's. Empty with tracing off.
+        For a client's ``default_headers``. The span is the current one where it is part of the rollout, else the
+        rollout's. Empty with tracing off.
         """
         pipeline = active_pipeline()
         if pipeline is None:
@@ -200,7 +200,7 @@ def url_path_for_run(url_path: str, body: Any = None) -> str:
 
 
 def base_url_for_run(base_url: str, body: Any = None) -> str:
-    """The same for the root URL of a model server."""
+    """The root URL of a model server with the rollout's prefix; unchanged without an id or with tracing off."""
     rollout_id = rollout_id_from_run(body)
     return _prefixed_url(base_url, rollout_id) if rollout_id else base_url
 
