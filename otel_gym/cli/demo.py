@@ -85,7 +85,7 @@ def _print(result: DemoResult) -> None:
 
 def next_commands(result: DemoResult) -> list[str]:
     """Commands that work as they stand, from the folder in which the demo was run."""
-    program = _program()
+    program = called_as()
     store = f"--dir {shlex.quote(_shortest(result.directory))}"
     shown = result.rollouts[min(1, len(result.rollouts) - 1)].rollout_id
     return [
@@ -96,7 +96,7 @@ def next_commands(result: DemoResult) -> list[str]:
     ]
 
 
-def _program() -> str:
+def called_as() -> str:
     """How this command can be called: by name where it is on PATH, else by where it lies."""
     if shutil.which("otel-gym"):
         return "otel-gym"
