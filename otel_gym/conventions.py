@@ -32,6 +32,7 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.run.id", "string", "the launch: a training step, an evaluation", "20261130T022338Z-9f3a"),
     Attribute("gym.rollout.id", "string", "the rollout; `unassigned` where a gym span had none", "12-0-a1"),
     Attribute("nemo.gym.rollout.id", "string", "the same, under the name that NeMo Gym's own spans carry", "12-0-a1"),
+    Attribute("gym.rollout.id.refused", "string", "what a URL said instead of a valid id, cut to 200", "my rollout"),
     Attribute("gym.rollout.task_index", "int", "task of the rollout, where the id was made from indices", "12"),
     Attribute("gym.rollout.index", "int", "which rollout of its task", "0"),
     Attribute("gym.rollout.attempt", "int", "which try of this rollout; absent for the first", "1"),
@@ -97,6 +98,7 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
 
 RUN_ID = "gym.run.id"
 ROLLOUT_ID = "gym.rollout.id"
+REFUSED_ROLLOUT_ID = "gym.rollout.id.refused"
 NEMO_ROLLOUT_ID = "nemo.gym.rollout.id"
 TASK_INDEX = "gym.rollout.task_index"
 ROLLOUT_INDEX = "gym.rollout.index"

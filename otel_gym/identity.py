@@ -8,7 +8,7 @@ context, since a propagator's ``extract`` starts from an empty one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
@@ -23,6 +23,8 @@ from otel_gym.conventions import ROLLOUT_ID, RUN_ID, UNASSIGNED
 
 MAX_ID_BYTES = 200
 URL_PREFIX = "/ng-rollout/"
+# What readers take for the newest run; no run may be called so.
+LATEST = "latest"
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _ATTEMPT = re.compile(r"(?P<task>\d+)-(?P<rollout>\d+)(?:-a(?P<attempt>[1-9]\d*))?", re.ASCII)
@@ -56,14 +58,34 @@ def is_valid_id(text: str) -> bool:
     return len(text) <= MAX_ID_BYTES and _ID.fullmatch(text) is not None and text != UNASSIGNED
 
 
-def checked_id(text: str, what: str = "rollout id") -> str:
-    """``text`` if it may name a rollout or a run, else InvalidIdError."""
+def refusal_of(text: str) -> str | None:
+    """Why ``text`` may not name a rollout; None if it may."""
     if is_valid_id(text):
+        return None
+    if text == UNASSIGNED:
+        return f"{UNASSIGNED!r} stands for calls without a rollout id"
+    return f"use {ID_PATTERN}"
+
+
+def is_valid_run_id(text: str) -> bool:
+    """The same, and not ``latest``, by which readers mean the newest run."""
+    return is_valid_id(text) and text != LATEST
+
+
+_ID_KINDS: dict[str, tuple[Callable[[str], bool], str]] = {
+    "rollout id": (is_valid_id, f"not {UNASSIGNED!r}"),
+    "run id": (is_valid_run_id, f"neither {UNASSIGNED!r} nor {LATEST!r}"),
+}
+# The pattern in words.
+ID_PATTERN = f"letters, digits, '.', '_' and '-', starting with a letter or digit, at most {MAX_ID_BYTES} bytes"
+
+
+def checked_id(text: str, what: str = "rollout id") -> str:
+    """``text`` if it may name a rollout or a run (``what`` says which), else InvalidIdError."""
+    is_valid, reserved = _ID_KINDS[what]
+    if is_valid(text):
         return text
-    raise InvalidIdError(
-        f"{what} {text[:80]!r} is refused: use letters, digits, '.', '_' and '-', starting with a letter or digit, "
-        f"at most {MAX_ID_BYTES} bytes, and not {UNASSIGNED!r}"
-    )
+    raise InvalidIdError(f"{what} {text[:80]!r} is refused: use {ID_PATTERN}, and {reserved}")
 
 
 def rollout_id_from_indices(task_index: int, rollout_index: int, attempt: int = 0) -> str:
@@ -153,5 +175,5 @@ def baggage_of(identity: Identity, context: Context | None = None) -> Context:
 
 def _identity(rollout_id: object, run_id: object) -> Identity | None:
     rollout = rollout_id if isinstance(rollout_id, str) and is_valid_id(rollout_id) else None
-    run = run_id if isinstance(run_id, str) and is_valid_id(run_id) else None
+    run = run_id if isinstance(run_id, str) and is_valid_run_id(run_id) else None
     return Identity(rollout, run) if rollout or run else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from otel_gym.identity import is_valid_id
+from otel_gym.identity import ID_PATTERN, LATEST, is_valid_run_id
 
 logger = logging.getLogger("otel_gym")
 
@@ -24,6 +24,7 @@ DEFAULT_EXIT_TIMEOUT_S = 2.0
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
+SWITCH_WORDS = "1, true, yes, on, or 0, false, no, off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 
 def _run_id(text: str) -> str:
-    if is_valid_id(text):
+    if is_valid_run_id(text):
         return text
     raise ValueError(text)
 
@@ -77,15 +78,15 @@ def _seconds(text: str) -> float:
 
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("OTEL_GYM", "turns tracing into the store on (1) or off (0)", "off", _switch, "1 or 0"),
+    Setting("OTEL_GYM", "turns tracing into the store on (1) or off (0)", "off", _switch, SWITCH_WORDS),
     Setting("OTEL_GYM_DIR", "folder of the store", f"./{DEFAULT_DIRECTORY}", Path, "a path"),
-    Setting("OTEL_GYM_RUN_ID", "names the launch; new for each", "none", _run_id, "letters, digits, '.', '_', '-'"),
+    Setting("OTEL_GYM_RUN_ID", "names the launch; new for each", "none", _run_id, f"{ID_PATTERN}; not `{LATEST}`"),
     Setting(
         "OTEL_GYM_CAPTURE_UNASSIGNED",
         "stores model calls that carry no rollout id, under `unassigned`",
         "0 (1 in the proxy)",
         _switch,
-        "1 or 0",
+        SWITCH_WORDS,
     ),
     Setting("OTEL_GYM_CONTENT", "bodies of calls: `full` or `none`", "full", _one_of("full", "none"), "full or none"),
     Setting(
@@ -183,7 +184,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
             values[field_name] = setting.read(text)
         except ValueError:
             problems.append(f"{name}={text!r} is refused, {setting.default} is used: give {setting.accepted}")
-    if values.get("enabled") and _sdk_disabled(environ):
+    if values.get("enabled") and sdk_is_disabled(environ):
         values["enabled"] = False
         problems.append("OTEL_SDK_DISABLED=true: OTEL_GYM is off")
     return Settings(**values, problems=tuple(problems))
@@ -206,7 +207,8 @@ def captures_messages(environ: Mapping[str, str]) -> bool:
     return mode in ("SPAN_ONLY", "SPAN_AND_EVENT")
 
 
-def _sdk_disabled(environ: Mapping[str, str]) -> bool:
+def sdk_is_disabled(environ: Mapping[str, str]) -> bool:
+    """Whether OpenTelemetry's own switch turns tracing off."""
     return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 

@@ -28,7 +28,7 @@ def main() -> None:
         rollout = find_rollout(Store(result.directory), SHOWN)
         console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True, highlight=False)
         console.print(Text("$ otel-gym ls --dir otel_gym_demo", "bold"))
-        console.print(rollout_table(result.rollouts, terminal=True))
+        console.print(rollout_table(result.rollouts, WIDTH))
         console.print(Text(f"\n$ otel-gym show {SHOWN} --dir otel_gym_demo", "bold"))
         console.print(rollout_tree(rollout, span_tree(rollout)))
         svg = console.export_svg(title="make demo")

@@ -1,4 +1,4 @@
-"""Writes docs/conventions.md and docs/settings.md from the tables in the code.
+"""Writes docs/conventions.md, docs/settings.md and the reference in docs/python.md from what the code says.
 
     python scripts/make_docs.py [--check]
 
@@ -8,10 +8,13 @@
 from __future__ import annotations
 
 import argparse
+import inspect
+import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import otel_gym
 from otel_gym.conventions import GYM_ATTRIBUTES, SCHEMA_URL
 from otel_gym.settings import SETTINGS
 
@@ -47,7 +50,57 @@ meaning, `OTEL_SDK_DISABLED=true` turns everything off.
 """
 
 
-PAGES: dict[str, Callable[[], str]] = {"docs/conventions.md": conventions, "docs/settings.md": settings}
+REFERENCE = (
+    "<!-- What follows is made by scripts/make_docs.py from the docstrings: change those, then run `make docs`. -->\n"
+)
+
+
+def python() -> str:
+    """The page as it was written by hand down to the reference, which is made anew."""
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    by_hand, notice, _ = page.partition(REFERENCE)
+    return f"{by_hand}{notice}\n" + "\n\n".join(_entries()) + "\n"
+
+
+def _entries() -> Iterator[str]:
+    for name in otel_gym.__all__:
+        item = getattr(otel_gym, name)
+        if isinstance(item, type):
+            yield f"### `{name}`\n\n{_prose(item)}"
+            yield from (f"#### `{name}.{member}`\n\n{_prose(value)}" for member, value in _members(item))
+        elif callable(item):
+            yield f"### `{name}{_signature(item)}`\n\n{_prose(item)}"
+
+
+def _members(item: type) -> Iterator[tuple[str, object]]:
+    for name, value in vars(item).items():
+        if name.startswith("_") or not inspect.getdoc(value):
+            continue
+        if isinstance(value, property):
+            yield name, value
+        elif inspect.isfunction(value):
+            yield f"{name}{_signature(value)}", value
+
+
+def _signature(function: Callable[..., object]) -> str:
+    text = str(inspect.signature(function)).replace("'", "")
+    return text.replace("(self, ", "(").replace("(self)", "()")
+
+
+def _prose(item: object) -> str:
+    """A docstring as Markdown: names in code, and what is aligned in columns as it stands."""
+    lines: list[str] = []
+    for block in (inspect.getdoc(item) or "").split("\n\n"):
+        is_table = re.match(r"\w+ {2,}\S", block)
+        lines += ["```text", block, "```", ""] if is_table else [block.replace("``", "`"), ""]
+    return "\n".join(lines).strip()
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/conventions.md": conventions,
+    "docs/settings.md": settings,
+    "docs/python.md": python,
+}
 
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +34,16 @@ class LiveStore:
     def rollouts(self) -> list[RolloutSpans]:
         return list(self.read().rollouts())
 
-    def records(self, rollout_id: str) -> list:
+    def records(self, rollout_id: str, least: int = 0) -> list:
+        """``least``: waits for so many, since a client has its last byte before the server has returned."""
+        deadline = time.monotonic() + 5
+        while len(found := self._records(rollout_id)) < least and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return found
+
+    def _records(self, rollout_id: str) -> list:
+        if self.is_empty():
+            return []
         return [record for rollout in self.read().rollouts(rollout_id) for record in model_call_records(rollout)]
 
     def spans(self, rollout_id: str) -> list:

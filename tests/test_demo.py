@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,6 +15,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from otel_gym.cli.demo import called_as
+from otel_gym.cli.demo import demo as demo_command
 from otel_gym.cli.main import app
 from otel_gym.demo.dialects import DIALECTS
 from otel_gym.records.model_call import ModelCallRecord
@@ -102,9 +106,10 @@ def test_the_commands_that_it_names_work(demo: Demo, tmp_path: Path, monkeypatch
     commands = [line.strip() for line in demo.stdout.split("Now try:")[1].splitlines() if line.strip()]
     assert len(commands) == 4
     for command in commands:
-        program, *arguments = shlex.split(command)
+        program, *arguments = shlex.split(command.replace("-m otel_gym.cli ", ""))
         result = CliRunner().invoke(app, arguments)
-        assert (program, result.exit_code) == ("otel-gym", 0), result.stderr
+        assert result.exit_code == 0, result.stderr
+        assert shutil.which(program, path=f"{os.environ['PATH']}:{ROOT}") or (ROOT / program).exists()
     assert (tmp_path / "model_calls.parquet").exists()
 
 
@@ -130,6 +135,32 @@ def test_the_demo_of_capture_does_not_run_with_capture_off(tmp_path: Path, monke
     result = CliRunner().invoke(app, ["demo", "--dir", str(tmp_path / "store")])
     assert result.exit_code == 2
     assert "OTEL_GYM=0" in result.stderr
+
+
+def test_with_the_sdk_disabled_the_demo_failed_with_a_riddle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    result = CliRunner().invoke(app, ["demo", "--dir", str(tmp_path / "store")])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("otel-gym: OTEL_SDK_DISABLED=true turns capture off")
+
+
+def test_the_demo_wrote_into_the_store_of_the_users_own_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_GYM_DIR", "/somebody/elses")
+    assert inspect.signature(demo_command).parameters["directory"].default == Path("otel_gym_demo")
+
+
+def test_the_commands_that_it_names_begin_as_they_can_be_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `make demo` no environment is active: otel-gym is not on PATH."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    binaries = tmp_path / ".venv" / "bin"
+    binaries.mkdir(parents=True)
+    monkeypatch.setattr(sys, "executable", str(binaries / "python"))
+    assert called_as() == ".venv/bin/python -m otel_gym.cli"
+    (binaries / "otel-gym").touch()
+    assert called_as() == ".venv/bin/otel-gym"
 
 
 def test_the_scripted_model_speaks_three_dialects() -> None:

@@ -9,6 +9,7 @@ from opentelemetry import trace
 import otel_gym
 from otel_gym.capture.middleware import ModelCallCapture
 from otel_gym.tracing.pipeline import active_pipeline
+from otel_gym.views.summary import summarize_rollout
 from tests.capture.asgi import ANSWER, CHAT_PATH, REQUEST, json_app, send_request
 
 
@@ -45,3 +46,56 @@ def test_a_third_partys_genai_span_gives_a_record_with_null_for_what_it_did_not_
     assert (record.model, record.response_id, record.finish_reason) == ("answered", "resp-1", "stop")
     assert (record.tokens_in, record.tokens_out, record.tokens_total, record.cache_creation_tokens) == (12, 3, 15, 4)
     assert (record.request, record.response, record.cached_tokens, record.status_code) == (None, None, None, None)
+
+
+def test_two_capture_points_in_one_chain_doubled_everything(live_store):
+    """`proxy --propagate` before an instrumented server on one store: the one nearest to the model counts."""
+    inner = ModelCallCapture(json_app(ANSWER), model_ref={"type": "responses_api_models", "name": "inner"})
+
+    async def another_process(scope, receive, send):
+        await inner({name: value for name, value in scope.items() if "." not in name}, receive, send)
+
+    outer = ModelCallCapture(another_process)
+
+    async def agent() -> None:
+        async with otel_gym.rollout(1, 0):
+            for _ in range(2):
+                await send_request(outer, CHAT_PATH, REQUEST)
+
+    asyncio.run(agent())
+
+    records = live_store.records("1-0")
+    assert [record.model_ref.name for record in records] == ["inner", "inner"]
+    assert [record.call_index for record in records] == [0, 1]
+    (rollout,) = live_store.rollouts()
+    assert summarize_rollout(rollout).calls == 2
+    assert sum("gym.model_call.id" in span.attributes for span in rollout.spans) == 4  # nothing is thrown away
+
+
+def _client_span(**attributes: object) -> None:
+    named = {name.replace("__", "."): value for name, value in attributes.items()}
+    tracer = trace.get_tracer("client")
+    tracer.start_span("chat toy", attributes={"gen_ai.operation.name": "chat", **named}).end()
+
+
+def test_a_404_that_reached_no_captured_path_became_a_record(live_store):
+    """A client's own span is a record if it tells of an answer: usage, or a response's id."""
+    with otel_gym.rollout(1, 0):
+        _client_span(error__type="NotFoundError")
+        _client_span(gen_ai__response__id="resp-1")
+        _client_span(gen_ai__usage__output_tokens=3)
+
+    assert [(record.response_id, record.tokens_out) for record in live_store.records("1-0")] == [
+        ("resp-1", None),
+        (None, 3),
+    ]
+
+
+def test_a_clients_span_that_names_a_captured_answer_is_no_second_call(live_store):
+    """A client whose instrumentation sends no trace context, given rollout.headers: the spans are siblings."""
+    with otel_gym.rollout(1, 0):
+        _client_span(gen_ai__response__id=ANSWER["id"], gen_ai__usage__output_tokens=3)
+        asyncio.run(send_request(ModelCallCapture(json_app(ANSWER)), CHAT_PATH, REQUEST))
+
+    (record,) = live_store.records("1-0")
+    assert record.model_call_id is not None

@@ -17,8 +17,8 @@ from otel_gym import conventions as names
 from otel_gym.capture.clock import Clock
 from otel_gym.capture.durability import DurableSend, wait_until_written
 from otel_gym.capture.exceptions import raised_of
-from otel_gym.content import KEPT_HEAD_BYTES, KeptBody
-from otel_gym.identity import Identity
+from otel_gym.content import KEPT_HEAD_BYTES, KeptBody, safe_text
+from otel_gym.identity import MAX_ID_BYTES, Identity
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.model_call import OPERATION, finish_model_call, start_attributes
@@ -74,7 +74,8 @@ class CapturedCall:
     """One exchange in the making. Its span starts here and ends on the recorder's thread.
 
     ``on_last_byte`` is called before the final body message goes on: whatever the server starts after
-    that (the next request of the connection) does not belong to this call.
+    that (the next request of the connection) does not belong to this call. ``refused_id`` is what the URL
+    said instead of a valid rollout id.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class CapturedCall:
         span_kind: SpanKind,
         server_address: tuple[str | None, int | None],
         on_last_byte: Callable[[], None],
+        refused_id: str | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._recorder = pipeline.recorder
@@ -108,6 +110,8 @@ class CapturedCall:
         self._on_last_byte = on_last_byte
         host, port = server_address
         attributes = start_attributes(dialect, host, port) | identity_attributes(identity)
+        if refused_id is not None:
+            attributes[names.REFUSED_ROLLOUT_ID] = safe_text(refused_id[:MAX_ID_BYTES])
         self._span = pipeline.tracer.start_span(
             OPERATION, kind=span_kind, attributes=attributes, start_time=self._exchange.started_unix_nano
         )

@@ -28,6 +28,7 @@ from otel_gym.identity import (
     current_identity,
     identity_from_baggage_header,
     is_valid_id,
+    refusal_of,
     set_identity,
     split_url_prefix,
     strip_raw_url_prefix,
@@ -60,6 +61,7 @@ class _Request:
     identity: Identity
     dialect: DialectName | None
     query_string: bytes
+    refused_id: str | None = None
     over: bool = False
 
     def end(self) -> None:
@@ -82,7 +84,7 @@ class ModelCallCapture:
     server_address  (host, port) of the model server, where it is not this one
 
     With tracing off, requests pass with their prefix stripped. A failure of the capture is logged once
-    per kind and never reaches the call.
+    per kind and never reaches the call. ``captured_calls`` counts what was captured.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class ModelCallCapture:
         self.server_spans = server_spans
         self.span_kind = span_kind
         self.server_address = server_address
+        self.captured_calls = 0
         self._traced: tuple[Pipeline, App] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -120,14 +123,19 @@ class ModelCallCapture:
         self, pipeline: Pipeline, prefix_id: str | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
         outer_span = _outer_span()
+        refused_id = prefix_id if prefix_id is not None and not is_valid_id(prefix_id) else None
         identity = _identity(pipeline, prefix_id, scope, outer_span)
         dialect = dialect_for_path(scope["path"].removeprefix(scope.get("root_path") or ""))
+        if refused_id is not None and dialect is not None:
+            _say_refused(refused_id)
+            pipeline.recorder.count("refused_ids")
         if identity.rollout_id is None and dialect is not None and not pipeline.capture_unassigned:
             pipeline.recorder.count("uncaptured_calls")
             dialect = None
         if identity.rollout_id is None and dialect is None:
             return await self.app(scope, receive, send)
-        request = _Request(pipeline, identity, dialect.name if dialect else None, scope.get("query_string", b""))
+        query_string = scope.get("query_string", b"")
+        request = _Request(pipeline, identity, dialect.name if dialect else None, query_string, refused_id)
         # Keys travel in queries: the SERVER span never sees one.
         scope = {**scope, "query_string": b"", "state": scope.get("state", {}), _REQUEST: request}
         context_token = None if outer_span else otel_context.attach(Context())
@@ -169,6 +177,7 @@ class ModelCallCapture:
         call = self._begin(request, request.dialect, scope)
         if call is None:
             return await self.app(scope, receive, send)
+        self.captured_calls += 1
         await call.run(self.app, scope, receive, send)
 
     def _begin(self, request: _Request, dialect: DialectName, scope: Scope) -> CapturedCall | None:
@@ -184,6 +193,7 @@ class ModelCallCapture:
                 span_kind=self.span_kind,
                 server_address=self.server_address or scope.get("server") or (None, None),
                 on_last_byte=request.end,
+                refused_id=request.refused_id,
             )
         except Exception:
             log_once("a model call could not be captured")
@@ -239,6 +249,20 @@ def _identity(pipeline: Pipeline, prefix_id: str | None, scope: Scope, outer_spa
     if prefix_id is not None:
         rollout_id = prefix_id if is_valid_id(prefix_id) else None
     return pipeline.identity(rollout_id, run_id)
+
+
+_refusals_said: set[str] = set()
+
+
+def _say_refused(rollout_id: str) -> None:
+    """The first of each kind, by its reason: clients that make one bad id make many."""
+    reason = refusal_of(rollout_id)
+    if reason is not None and reason not in _refusals_said:
+        _refusals_said.add(reason)
+        log_once(
+            f"the rollout id {rollout_id[:80]!r} in a URL is refused, its calls count as without one: {reason}",
+            with_traceback=False,
+        )
 
 
 def _identity_of_baggage(scope: Scope) -> Identity | None:

@@ -27,6 +27,7 @@ from starlette.routing import Route
 from otel_gym.capture.middleware import ModelCallCapture
 from otel_gym.identity import baggage_of, current_identity
 from otel_gym.tracing.pipeline import flush
+from otel_gym.wire.dialects import DIALECTS
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -124,7 +125,13 @@ def upstream_of(url: str) -> Upstream:
         raise UpstreamUrlError(
             "an upstream URL may have no user, query or fragment; clients send their own credentials"
         )
-    return Upstream(parsed, parsed.raw_path.rstrip(b"/"))
+    base_path = parsed.raw_path.rstrip(b"/")
+    for dialect in DIALECTS.values():
+        endpoint = dialect.path.removeprefix("/v1").encode()
+        if base_path.endswith(endpoint):
+            base = str(parsed.copy_with(raw_path=base_path[: -len(endpoint)] or b"/")).rstrip("/")
+            raise UpstreamUrlError(f"{url!r} is an endpoint, and clients add its path themselves; give {base}")
+    return Upstream(parsed, base_path)
 
 
 def proxy_app(
@@ -132,7 +139,7 @@ def proxy_app(
 ) -> FastAPI:
     """The proxy as an ASGI application; ``transport`` replaces the connection pool to the upstream.
 
-    Its lifespan closes the pool and flushes what was captured.
+    Its lifespan closes the pool and flushes what was captured; ``app.state.capture`` counts the calls.
     """
     pool = transport or httpx.AsyncHTTPTransport(
         verify=httpx.create_ssl_context(trust_env=True) if upstream.url.scheme == "https" else False,
@@ -152,14 +159,16 @@ def proxy_app(
         Forwarder(upstream, pool, propagate), span_kind=SpanKind.CLIENT, server_address=(upstream.host, upstream.port)
     )
     every_path = Route("/{path:path}", ProxyEdge(capture))
-    return FastAPI(lifespan=lifespan, routes=[every_path], openapi_url=None, redirect_slashes=False, **NO_FASTAPI_SPANS)
+    app = FastAPI(lifespan=lifespan, routes=[every_path], openapi_url=None, redirect_slashes=False, **NO_FASTAPI_SPANS)
+    app.state.capture = capture
+    return app
 
 
 class ProxyEdge:
     """Answers what cannot be forwarded, outside the capture, which sees an exception as the exchange's end.
 
     So a call whose upstream cannot be reached is recorded as that (category ``connection`` or ``timeout``, no status),
-    and the client gets 502 or 504 in its own dialect.
+    and the client gets 502 or 504 in its own dialect. A call that is cut as the proxy stops gets 503.
     """
 
     def __init__(self, app: Application) -> None:
@@ -181,9 +190,11 @@ class ProxyEdge:
         except (UpstreamConnectionError, UpstreamTimeoutError) as error:
             if started:
                 raise  # the server then breaks the client's connection, as the upstream's broke
-            shape = _anthropic_error if scope["path"].endswith("/messages") else _openai_error
-            status = 504 if isinstance(error, UpstreamTimeoutError) else 502
-            await _send_json(send, status, shape(f"otel-gym proxy: {error}", "api_error"))
+            await _refuse(scope, send, 504 if isinstance(error, UpstreamTimeoutError) else 502, str(error))
+        except asyncio.CancelledError:
+            if started:
+                raise
+            await _refuse(scope, send, 503, "stopped before the model server answered")
 
 
 class Forwarder:
@@ -363,6 +374,12 @@ def _openai_error(problem: str, kind: str) -> dict[str, Any]:
 
 def _anthropic_error(problem: str, kind: str) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": problem}}
+
+
+async def _refuse(scope: Scope, send: Send, status: int, problem: str) -> None:
+    """An error of ours in the dialect of the call."""
+    shape = _anthropic_error if scope["path"].endswith("/messages") else _openai_error
+    await _send_json(send, status, shape(f"otel-gym proxy: {problem}", "api_error"))
 
 
 async def _send_json(send: Send, status: int, content: dict[str, Any]) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import inspect
 import logging
+import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -17,6 +20,7 @@ from fastapi import FastAPI
 
 from otel_gym.capture.proxy import Upstream, UpstreamConnectionError, UpstreamTimeoutError
 from otel_gym.tracing.pipeline import flush
+from otel_gym.wire.dialects import DIALECTS
 
 BACKLOG = 2048
 # What still streams when the proxy is told to stop gets this long; then it is cut, and recorded as cut.
@@ -24,7 +28,10 @@ SHUTDOWN_GRACE_S = 5
 
 
 class ListenError(Exception):
-    """The port cannot be had; the text says why and what to do."""
+    """The address cannot be had; the text says why and what to do."""
+
+
+_PORT_IS_AT_FAULT = frozenset({errno.EADDRINUSE, errno.EACCES, errno.EPERM})
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -39,9 +46,11 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or str(error)
-        raise ListenError(
-            f"cannot listen on {host}:{port}: {reason}; give another --port (0 picks a free one)"
-        ) from None
+        if getattr(error, "errno", None) in _PORT_IS_AT_FAULT:
+            cure = "give another --port (0 picks a free one)"
+        else:
+            cure = "give an address of this machine as --host, such as 127.0.0.1 or 0.0.0.0"
+        raise ListenError(f"cannot listen on {host}:{port}: {reason}; {cure}") from None
     return listener
 
 
@@ -50,20 +59,29 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def start_lines(url: str, upstream: Upstream, directory: Path | None, *, stores_unassigned: bool) -> list[str]:
-    """What a user must know to point a client at the proxy; ``directory`` None: nothing is captured."""
+def start_lines(
+    url: str, upstream: Upstream, directory: Path | None, *, stores_unassigned: bool, off_by: str = "OTEL_GYM=0"
+) -> list[str]:
+    """What a user must know to point a client at the proxy; ``directory`` None: ``off_by`` turned capture off."""
     head = [f"otel-gym proxy on {url}, forwarding to {upstream}{upstream.base_path.decode('latin-1')}"]
     if directory is None:
-        return [*head, "OTEL_GYM=0: calls are forwarded and nothing is captured"]
+        return [*head, f"{off_by}: calls are forwarded and nothing is captured"]
     without_id = "stored under `unassigned`" if stores_unassigned else "forwarded and only counted"
     return [
         *head,
         f"  OpenAI base URL     {url}/ng-rollout/<rollout id>/v1",
         f"  Anthropic base URL  {url}/ng-rollout/<rollout id>",
         f"  store               {directory}",
+        f"  captured            {', '.join(dialect.path for dialect in DIALECTS.values())}",
         f"  calls without /ng-rollout/<rollout id> are {without_id}",
         f"read it with: otel-gym ls --dir {directory}",
     ]
+
+
+def end_line(calls: int, lost_spans: int) -> str:
+    """What became of the calls, said when the proxy ends."""
+    lost = f", {lost_spans:,} spans lost: the store could not be written" if lost_spans else ""
+    return f"otel-gym proxy: {calls:,} calls captured{lost}"
 
 
 def serve(app: FastAPI, listener: socket.socket, on_ready: Callable[[], None]) -> None:
@@ -90,14 +108,32 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
 
 
 class _Server(uvicorn.Server):
+    """Stops at the first signal, when the calls under way have ended; at the second it cuts them."""
+
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.started:
             self._on_ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            self._loop.call_soon_threadsafe(self._cut_calls)
+            return
+        super().handle_exit(sig, frame)
+        calls = len(self.server_state.tasks)
+        if calls:
+            # Not print: the signal may have come in the midst of one.
+            said = f"waiting up to {SHUTDOWN_GRACE_S} s for the calls under way ({calls}), Ctrl-C cuts them"
+            os.write(sys.stderr.fileno(), f"otel-gym proxy: {said}\n".encode())
+
+    def _cut_calls(self) -> None:
+        for task in self.server_state.tasks:
+            task.cancel("cut by a second signal")
 
 
 def server_config(app: FastAPI) -> uvicorn.Config:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,18 +17,17 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from typer.core import TyperCommand
 
 from otel_gym.content import safe_json
 from otel_gym.settings import read_settings
 from otel_gym.store.reader import Store, StoreError
-from otel_gym.views.selection import SelectionError
+from otel_gym.views.selection import NO_RUN, SelectionError
 
 DAMAGED = 1
 NOT_DONE = 2
 # Wider than any row: what goes into a pipe is neither wrapped nor cut.
 PIPE_WIDTH = 100_000
-# A narrower terminal wraps the rows itself, rather than that we cut ids and numbers.
-LEAST_WIDTH = 120
 
 Directory = Annotated[
     Path | None,
@@ -37,7 +37,12 @@ Directory = Annotated[
 ]
 Run = Annotated[
     str | None,
-    typer.Option("--run", help="Only this run: its id, or `latest`.", metavar="ID|latest", show_default=False),
+    typer.Option(
+        "--run",
+        help="Only this run: its id, `latest`, or `-` for spans that name none.",
+        metavar="ID",
+        show_default=False,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON lines: one object a row.")]
 
@@ -48,6 +53,16 @@ Item = TypeVar("Item")
 
 class CommandError(Exception):
     """The command cannot be done; the text says why and what to do."""
+
+
+class AddressCommand(TyperCommand):
+    """A command that takes addresses: ``-/12-0`` is one (spans that name no run), and no option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        addresses = [argument for argument in args if argument.startswith(f"{NO_RUN}/")]
+        if addresses and "--" not in args:
+            args = [*(argument for argument in args if argument not in addresses), "--", *addresses]
+        return super().parse_args(ctx, args)
 
 
 def open_store(directory: Path | None) -> Store:
@@ -104,9 +119,7 @@ class OutputConsole(Console):
 def console() -> Console:
     """Standard output: as wide as the terminal, or without bounds and colour in a pipe."""
     if sys.stdout.isatty():
-        terminal = OutputConsole(highlight=False)
-        terminal.width = max(terminal.width, LEAST_WIDTH)
-        return terminal
+        return OutputConsole(highlight=False)
     return OutputConsole(highlight=False, width=PIPE_WIDTH, no_color=True)
 
 
@@ -115,16 +128,33 @@ def print_json(rows: Iterable[dict[str, Any]]) -> None:
         sys.stdout.write(safe_json(row) + "\n")
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        sys.stdout.write(line + "\n")
+
+
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[Iterable[Item]], Iterator[Item]]]:
-    """A bar on stderr while items are drawn from the wrapped iterable; only on a terminal."""
+def progress(what: str, *, printing: bool = False) -> Iterator[Callable[[Iterable[Item]], Iterator[Item]]]:
+    """A bar on stderr while items are drawn from the wrapped iterable; only on a terminal.
+
+    ``printing``: rows go to stdout meanwhile. The terminal may be where they end, unless stdout is a file.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    terminal = Console(stderr=True)
-    with Progress(*columns, console=terminal, transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(what, total=total)
+    hidden = not sys.stderr.isatty() or (printing and not stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode))
+    # Left to itself rich takes what is written to stdout for the bar's terminal, also where it is a file.
+    with Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        disable=hidden,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    ) as bar:
 
         def advancing(items: Iterable[Item]) -> Iterator[Item]:
-            for item in items:
+            known = list(items)
+            task = bar.add_task(what, total=len(known))
+            for item in known:
                 yield item
                 bar.advance(task)
 

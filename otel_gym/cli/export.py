@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from otel_gym.cli.common import CommandError, Directory, Run, open_store, progress, reader
+from otel_gym.cli.common import AddressCommand, CommandError, Directory, Run, open_store, progress, reader
 from otel_gym.store.reader import Store
-from otel_gym.views.counting import CountingExecutions
+from otel_gym.views.counted_calls import LaterAttempts, counted_calls
 from otel_gym.views.selection import selected_rollouts
 
 app = typer.Typer(
@@ -19,9 +18,8 @@ app = typer.Typer(
 )
 
 
-class Format(StrEnum):
-    jsonl = "jsonl"
-    parquet = "parquet"
+FORMATS = ("jsonl", "parquet")
+STDOUT = Path("-")
 
 
 @app.callback()
@@ -29,34 +27,53 @@ def export() -> None:
     """Write what a store holds in the forms that others read."""
 
 
-@app.command("model-calls")
+@app.command("model-calls", cls=AddressCommand, short_help="Write the ModelCallRecords.")
 @reader
 def model_calls(
     rollouts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[[RUN/]ROLLOUT]...", help="Only these; default: all of the store.", show_default=False),
+        typer.Argument(
+            metavar="[[RUN/]ROLLOUT ...]",
+            help="Only these, superseded or not; default: what counts in the store.",
+            show_default=False,
+        ),
     ] = None,
     format: Annotated[
-        Format, typer.Option("--format", help="parquet has one schema, nested values as JSON text.")
-    ] = Format.jsonl,
+        str | None,
+        typer.Option(
+            "--format",
+            help="parquet has one schema, nested values as JSON text.  [default: by FILE's name, else jsonl]",
+            metavar="jsonl|parquet",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="File to write.  [default: stdout, for jsonl]", show_default=False),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="File to write; - is stdout.  [default: stdout]", show_default=False
+        ),
     ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also superseded attempts, and executions that do not count.")
+    ] = False,
     directory: Directory = None,
     run: Run = None,
 ) -> Store:
     """Write the ModelCallRecords: one exchange with a model server each, retries included.
 
-    A file appears under its name only when it is whole. What is already there is replaced.
+    What counts is written: of each rollout the newest finished execution of its last attempt. With --all the rest comes
+    too, marked as superseded. `execution` is the span id of the rollout that a call belongs to. A file appears under
+    its name only when it is whole, and replaces a file that is there; a FIFO or device is written into.
 
     \b
     Example:
         otel-gym export model-calls --run latest -o model_calls.jsonl
         otel-gym export model-calls 2-0 | head -1
-        otel-gym export model-calls --format parquet -o model_calls.parquet
+        otel-gym export model-calls --all -o model_calls.parquet
     """
-    if format is Format.parquet and output is None:
+    to_stdout = output is None or output == STDOUT
+    form = _format(format, output)
+    if form == "parquet" and to_stdout:
         raise CommandError("parquet is no text for a terminal; name a file with -o FILE.parquet")
     from otel_gym.views.model_calls_export import (
         FILE_WRITERS,
@@ -65,24 +82,27 @@ def model_calls(
     )  # pyarrow is slow to load
 
     store = open_store(directory)
-    addresses = rollouts or []
-    with progress("exporting", len(addresses) or len(store.rollout_ids())) as advancing:
-        counting = CountingExecutions(advancing(selected_rollouts(store, addresses, run)))
-        rows = model_call_rows(counting)
-        if output is None:
+    with progress("exporting", printing=to_stdout) as advancing:
+        selected = selected_rollouts(store, rollouts or [], run, advancing)
+        rows = model_call_rows(
+            counted_calls(selected, every=every, attempts=LaterAttempts(store), named=bool(rollouts))
+        )
+        if output is None or to_stdout:
             print_json_lines(rows, sys.stdout)
-            _say_left_out(counting.calls_left_out)
             return store
         try:
-            number = FILE_WRITERS[format.value](rows, output)
+            number = FILE_WRITERS[form](rows, output)
+        except BrokenPipeError:
+            raise  # the reader of a FIFO left
         except OSError as error:
             raise CommandError(f"{output} cannot be written: {error.strerror}; give another -o FILE") from None
     typer.echo(f"{number} model calls written to {output}", err=True)
-    _say_left_out(counting.calls_left_out)
     return store
 
 
-def _say_left_out(calls: int) -> None:
-    if calls:
-        text = "model calls left out: they are of executions that do not count (otel-gym show draws them)"
-        typer.echo(f"otel-gym: {calls} {text}", err=True)
+def _format(named: str | None, output: Path | None) -> str:
+    if named is None:
+        return "parquet" if output is not None and output.suffix == ".parquet" else "jsonl"
+    if named not in FORMATS:
+        raise CommandError(f"--format {named!r} is none of {', '.join(FORMATS)}")
+    return named

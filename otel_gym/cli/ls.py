@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
-import typer
-
-from otel_gym.cli.common import AsJson, Directory, Run, console, open_store, print_json, progress, reader
-from otel_gym.cli.tables import footer, rollout_table
+from otel_gym.cli.common import AsJson, Directory, Run, console, open_store, print_json, print_lines, progress, reader
+from otel_gym.cli.tables import footer, hints, is_terminal, rollout_lines, rollout_table
 from otel_gym.store.reader import Store
 from otel_gym.views.selection import selected_rollouts
-from otel_gym.views.summary import mark_superseded, summarize_rollout
+from otel_gym.views.summary import RolloutSummary, summarize_rollout, superseded_marked
 
 
 @reader
@@ -26,20 +26,32 @@ def ls(directory: Directory = None, run: Run = None, json: AsJson = False) -> St
         otel-gym ls --json | head -3
     """
     store = open_store(directory)
-    with progress("reading", len(store.rollout_ids())) as advancing:
-        summaries = [summarize_rollout(rollout) for rollout in advancing(selected_rollouts(store, run=run))]
-    rows = sorted(mark_superseded(summaries), key=lambda row: row.is_unassigned)
+    streaming = json or not is_terminal()
+    rows: list[RolloutSummary] = []
+    with progress("reading", printing=streaming) as advancing:
+        summaries = map(summarize_rollout, selected_rollouts(store, run=run, steps=advancing))
+        kept = _kept(superseded_marked(summaries), rows)
+        if json:
+            print_json(_row(row) for row in map(asdict, kept))
+        elif streaming:
+            print_lines(rollout_lines(kept))
+        else:
+            deque(kept, maxlen=0)
     if json:
-        print_json(_row(row) for row in map(asdict, rows))
         return store
-    assigned = [row for row in rows if not row.is_unassigned]
-    output = console()
-    output.print(rollout_table(assigned))
-    unassigned = [row for row in rows if row.is_unassigned]
-    if unassigned:
-        output.print(rollout_table(unassigned))
-    typer.echo(footer(rows, store.counts()))
+    if not streaming:
+        terminal = console()
+        for group in ([row for row in rows if not row.is_unassigned], [row for row in rows if row.is_unassigned]):
+            if group:
+                terminal.print(rollout_table(group, terminal.width))
+    print_lines([footer(rows, store.counts()), *hints(rows)])
     return store
+
+
+def _kept(rows: Iterable[RolloutSummary], kept: list[RolloutSummary]) -> Iterator[RolloutSummary]:
+    for row in rows:
+        kept.append(row)
+        yield row
 
 
 def _row(row: dict[str, object]) -> dict[str, object]:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from otel_gym.cli import demo, doctor, export, ls, proxy, show, stats, tail
+from otel_gym.cli.common import AddressCommand
 from otel_gym.version import __version__
 
 app = typer.Typer(
@@ -18,13 +19,13 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.demo)
-app.command("proxy")(proxy.proxy)
-app.command("ls")(ls.ls)
-app.command("show")(show.show)
-app.command("stats")(stats.stats)
-app.command("tail")(tail.tail)
-app.command("doctor")(doctor.doctor)
+app.command("demo", short_help="Run real clients against a scripted model, traced.")(demo.demo)
+app.command("proxy", short_help="Stand before a model server and capture every call.")(proxy.proxy)
+app.command("ls", short_help="List the rollouts of a store.")(ls.ls)
+app.command("show", cls=AddressCommand, short_help="Show the spans of one rollout as a tree.")(show.show)
+app.command("stats", short_help="Figures of each run.")(stats.stats)
+app.command("tail", short_help="Follow a store while it grows.")(tail.tail)
+app.command("doctor", short_help="Say what is wrong with a store, and what to do.")(doctor.doctor)
 app.add_typer(export.app, name="export")
 
 

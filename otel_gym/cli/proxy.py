@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from otel_gym.capture.store_folder import StoreFolderError, check_store_folder
 from otel_gym.cli.common import CommandError, Directory, said_failures
 from otel_gym.identity import InvalidIdError
-from otel_gym.settings import read_settings
+from otel_gym.settings import read_settings, sdk_is_disabled
 from otel_gym.tracing.pipeline import Pipeline, configure
 
 SERVICE = "otel-gym-proxy"
@@ -39,8 +40,11 @@ def proxy(
     """Stand between clients and any OpenAI- or Anthropic-compatible server, and capture every model call.
 
     Point a client's base URL at the proxy: http://HOST:PORT/ng-rollout/ROLLOUT/v1 for OpenAI, the same without /v1
-    for Anthropic. Calls without the prefix are captured as `unassigned`, unless OTEL_GYM_CAPTURE_UNASSIGNED=0. Bytes
-    pass unchanged and at once. The model server never sees the prefix. Proxy variables of the environment are not used.
+    for Anthropic. /v1/responses, /v1/chat/completions and /v1/messages are captured, every other path is forwarded.
+    Calls without the prefix are captured as `unassigned`, unless OTEL_GYM_CAPTURE_UNASSIGNED=0. Bytes pass unchanged
+    and at once. The model server never sees the prefix. Proxy variables of the environment are not used.
+
+    A run id in a call's baggage (rollout.headers in Python) wins over --run.
 
     \b
     Example:
@@ -49,22 +53,26 @@ def proxy(
     """
     # Web server and client are slow to load, and the other commands need neither.
     from otel_gym.capture.proxy import UpstreamUrlError, proxy_app, upstream_of
-    from otel_gym.capture.proxy_server import ListenError, listen, serve, start_lines, url_of
+    from otel_gym.capture.proxy_server import ListenError, end_line, listen, serve, start_lines, url_of
 
     with said_failures():
         try:
             target = upstream_of(upstream)
             listener = listen(host, port)
             pipeline = _pipeline(directory, run)
-        except (UpstreamUrlError, ListenError, InvalidIdError) as error:
+        except (UpstreamUrlError, ListenError, InvalidIdError, StoreFolderError) as error:
             raise CommandError(str(error)) from None
         lines = start_lines(
             url_of(listener),
             target,
             pipeline.directory if pipeline else None,
             stores_unassigned=bool(pipeline and pipeline.capture_unassigned),
+            off_by="OTEL_SDK_DISABLED=true" if sdk_is_disabled(os.environ) else "OTEL_GYM=0",
         )
-        serve(proxy_app(target, propagate=propagate), listener, lambda: print("\n".join(lines), flush=True))
+        app = proxy_app(target, propagate=propagate)
+        serve(app, listener, lambda: print("\n".join(lines), flush=True))
+        if pipeline is not None:
+            print(end_line(app.state.capture.captured_calls, pipeline.recorder.spans_lost), flush=True)
 
 
 def _pipeline(directory: Path | None, run: str | None) -> Pipeline | None:
@@ -75,4 +83,6 @@ def _pipeline(directory: Path | None, run: str | None) -> Pipeline | None:
     # Set here, so that the first span does not announce again what we say on start.
     os.environ["OTEL_GYM_DIR"] = os.path.abspath(directory or settings.directory)
     unassigned = settings.capture_unassigned is not False
-    return configure(directory=directory, run_id=run, service_name=SERVICE, capture_unassigned=unassigned)
+    pipeline = configure(directory=directory, run_id=run, service_name=SERVICE, capture_unassigned=unassigned)
+    check_store_folder(pipeline.directory)
+    return pipeline

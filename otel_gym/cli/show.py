@@ -15,9 +15,10 @@ from otel_gym.content import safe_json
 from otel_gym.conventions import REWARD
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.store.reader import RolloutSpans, Store
-from otel_gym.store.span import STATUS_ERROR
+from otel_gym.store.span import KIND_SERVER, STATUS_ERROR, StoredSpan
 from otel_gym.views.selection import find_rollout
 from otel_gym.views.span_tree import SpanNode, span_tree
+from otel_gym.views.summary import is_streamed
 
 ARGUMENTS_SHOWN = 60
 
@@ -70,7 +71,7 @@ def _label(node: SpanNode, start_ns: int) -> Text:
     span = node.span
     duration = None if span.end_ns is None else (span.end_ns - span.start_ns) / 10**6
     took = "unfinished" if duration is None else milliseconds(duration)
-    label = Text.assemble((span.name, "cyan"), f"  +{milliseconds((span.start_ns - start_ns) / 10**6)}  {took}")
+    label = Text.assemble((_named(span), "cyan"), f"  +{milliseconds((span.start_ns - start_ns) / 10**6)}  {took}")
     if not node.counts:
         label.append("  does not count", "yellow")
     if node.clock_skew:
@@ -79,18 +80,25 @@ def _label(node: SpanNode, start_ns: int) -> Text:
     if isinstance(reward, int | float):
         label.append(f"  reward {number(reward)}", "green")
     if node.record is not None:
-        _append_call(label, node.record)
+        _append_call(label, node.record, is_streamed(span))
     error = span.attributes.get("error.type")
     if span.status == STATUS_ERROR or error:
         label.append(f"  {error or 'error'}{': ' + span.status_message if span.status_message else ''}", "red")
     return label
 
 
-def _append_call(label: Text, record: ModelCallRecord) -> None:
+def _named(span: StoredSpan) -> str:
+    """A SERVER span that is named by its method alone, with the path that was asked for."""
+    path = span.attributes.get("url.path") or span.attributes.get("http.target")
+    is_bare = span.kind == KIND_SERVER and "/" not in span.name
+    return f"{span.name} {path}" if is_bare and isinstance(path, str) else span.name
+
+
+def _append_call(label: Text, record: ModelCallRecord, streamed: bool) -> None:
     if record.tokens_in is not None or record.tokens_out is not None:
         cached = f" ({count(record.cached_tokens)} cached)" if record.cached_tokens else ""
         label.append(f"  {count(record.tokens_in)}{cached} → {count(record.tokens_out)} tokens")
-    if record.latency_ttft_ms is not None:
+    if streamed and record.latency_ttft_ms is not None:
         label.append(f"  first token {milliseconds(record.latency_ttft_ms)}", "dim")
     for call in record.tool_calls:
         label.append(f"  ⚒ {call.name}({_short(safe_json(call.arguments))})", "magenta")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import anthropic
@@ -47,32 +48,45 @@ def _schema(parameter: str) -> dict[str, Any]:
     return {"type": "object", "properties": {parameter: {"type": "string"}}, "required": [parameter]}
 
 
-def openai_client(base_url: str, **options: Any) -> openai.OpenAI:
-    http_client = openai.DefaultHttpxClient(trust_env=False)
-    return openai.OpenAI(base_url=base_url, api_key=API_KEY, timeout=TIMEOUT_S, http_client=http_client, **options)
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where an agent finds its model: a rollout's base URL, and the headers that name its run and span."""
+
+    base_url: str
+    headers: Mapping[str, str]
 
 
-def async_openai_client(base_url: str) -> openai.AsyncOpenAI:
-    http_client = openai.DefaultAsyncHttpxClient(trust_env=False)
-    return openai.AsyncOpenAI(base_url=base_url, api_key=API_KEY, timeout=TIMEOUT_S, http_client=http_client)
+def openai_client(model: Endpoint, **options: Any) -> openai.OpenAI:
+    return openai.OpenAI(**_options(model), http_client=openai.DefaultHttpxClient(trust_env=False), **options)
 
 
-def anthropic_client(base_url: str) -> anthropic.Anthropic:
-    http_client = anthropic.DefaultHttpxClient(trust_env=False)
-    return anthropic.Anthropic(base_url=base_url, api_key=API_KEY, timeout=TIMEOUT_S, http_client=http_client)
+def async_openai_client(model: Endpoint) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(**_options(model), http_client=openai.DefaultAsyncHttpxClient(trust_env=False))
 
 
-def async_anthropic_client(base_url: str) -> anthropic.AsyncAnthropic:
-    http_client = anthropic.DefaultAsyncHttpxClient(trust_env=False)
-    return anthropic.AsyncAnthropic(base_url=base_url, api_key=API_KEY, timeout=TIMEOUT_S, http_client=http_client)
+def anthropic_client(model: Endpoint) -> anthropic.Anthropic:
+    return anthropic.Anthropic(**_options(model), http_client=anthropic.DefaultHttpxClient(trust_env=False))
+
+
+def async_anthropic_client(model: Endpoint) -> anthropic.AsyncAnthropic:
+    return anthropic.AsyncAnthropic(**_options(model), http_client=anthropic.DefaultAsyncHttpxClient(trust_env=False))
+
+
+def _options(model: Endpoint) -> dict[str, Any]:
+    return {
+        "base_url": model.base_url,
+        "default_headers": model.headers,
+        "api_key": API_KEY,
+        "timeout": TIMEOUT_S,
+    }
 
 
 # --- Chat Completions, sync
 
 
-def chat_agent(base_url: str, task: str, *, stream: bool) -> str:
+def chat_agent(model: Endpoint, task: str, *, stream: bool) -> str:
     messages: list[Any] = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": task}]
-    with openai_client(base_url) as client:
+    with openai_client(model) as client:
         for _ in range(MAX_TURNS):
             message = (_streamed_chat if stream else _plain_chat)(client, messages)
             messages.append(message.to_dict())
@@ -106,9 +120,9 @@ def _streamed_chat(client: openai.OpenAI, messages: list[Any]) -> Any:
 # --- Responses, async
 
 
-async def responses_agent(base_url: str, task: str, *, stream: bool) -> str:
+async def responses_agent(model: Endpoint, task: str, *, stream: bool) -> str:
     items: list[Any] = [{"role": "user", "content": task}]
-    async with async_openai_client(base_url) as client:
+    async with async_openai_client(model) as client:
         for _ in range(MAX_TURNS):
             response = await (_streamed_response if stream else _plain_response)(client, items)
             items += [item.to_dict() for item in response.output]
@@ -160,9 +174,9 @@ MESSAGES_OPTIONS: Any = {
 }
 
 
-def messages_agent(base_url: str, task: str) -> str:
+def messages_agent(model: Endpoint, task: str) -> str:
     messages: list[Any] = [{"role": "user", "content": task}]
-    with anthropic_client(base_url) as client:
+    with anthropic_client(model) as client:
         for _ in range(MAX_TURNS):
             message = client.messages.create(messages=messages, **MESSAGES_OPTIONS)
             if not _add_turn(messages, message):
@@ -170,9 +184,9 @@ def messages_agent(base_url: str, task: str) -> str:
     raise NoAnswerError(task)
 
 
-async def streaming_messages_agent(base_url: str, task: str) -> str:
+async def streaming_messages_agent(model: Endpoint, task: str) -> str:
     messages: list[Any] = [{"role": "user", "content": task}]
-    async with async_anthropic_client(base_url) as client:
+    async with async_anthropic_client(model) as client:
         for _ in range(MAX_TURNS):
             async with client.messages.stream(messages=messages, **MESSAGES_OPTIONS) as stream:
                 message = await stream.get_final_message()
@@ -201,10 +215,10 @@ def _answer(message: Any) -> str:
 # --- What goes wrong
 
 
-def falling_back_agent(base_url: str, task: str) -> str:
+def falling_back_agent(model: Endpoint, task: str) -> str:
     """Asks a model that does not exist (404), then one that does, whose first answer is 429: the client tries again."""
     messages: Any = [{"role": "user", "content": task}]
-    with openai_client(base_url, max_retries=2) as client:
+    with openai_client(model, max_retries=2) as client:
         try:
             completion = client.chat.completions.create(model=MISSING_MODEL, messages=messages)
         except openai.NotFoundError:
@@ -212,9 +226,9 @@ def falling_back_agent(base_url: str, task: str) -> str:
     return completion.choices[0].message.content or ""
 
 
-def poet_agent(base_url: str, task: str) -> str:
+def poet_agent(model: Endpoint, task: str) -> str:
     """Streams, and fails where the stream breaks off."""
     messages: Any = [{"role": "user", "content": task}]
-    with openai_client(base_url) as client:
+    with openai_client(model) as client:
         chunks = client.chat.completions.create(model=MODEL, messages=messages, stream=True)
         return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)

@@ -7,17 +7,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from otel_gym.demo import agents
+from otel_gym.demo.agents import Endpoint
 from otel_gym.tracing.api import rollout
 
 CONCURRENT = 4
 MAX_ATTEMPTS = 2
 
-Agent = Callable[[str, str], Awaitable[str]]
+Agent = Callable[[Endpoint, str], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """``agent`` takes a base URL and the task's words; ``expected`` must stand in its answer."""
+    """``agent`` takes where its model is and the task's words; ``expected`` must stand in its answer."""
 
     what: str
     words: str
@@ -26,9 +27,9 @@ class Task:
     path: str = "/v1"
 
 
-def _in_thread(agent: Callable[[str, str], str]) -> Agent:
-    async def run(base_url: str, words: str) -> str:
-        return await asyncio.to_thread(agent, base_url, words)
+def _in_thread(agent: Callable[[Endpoint, str], str]) -> Agent:
+    async def run(model: Endpoint, words: str) -> str:
+        return await asyncio.to_thread(agent, model, words)
 
     return run
 
@@ -37,10 +38,12 @@ COMPARE = "Compare the weather of Oslo and Lima: which is warmer?"
 PLAN = "Plan a trip: what do a flight, a hotel and a museum cost together?"
 
 TASKS: tuple[Task, ...] = (
-    Task("chat, plain", COMPARE, "Lima", _in_thread(lambda url, words: agents.chat_agent(url, words, stream=False))),
-    Task("chat, streaming", PLAN, "568", _in_thread(lambda url, words: agents.chat_agent(url, words, stream=True))),
-    Task("responses, plain", COMPARE, "Lima", lambda url, words: agents.responses_agent(url, words, stream=False)),
-    Task("responses, streaming", PLAN, "568", lambda url, words: agents.responses_agent(url, words, stream=True)),
+    Task(
+        "chat, plain", COMPARE, "Lima", _in_thread(lambda model, words: agents.chat_agent(model, words, stream=False))
+    ),
+    Task("chat, streaming", PLAN, "568", _in_thread(lambda model, words: agents.chat_agent(model, words, stream=True))),
+    Task("responses, plain", COMPARE, "Lima", lambda model, words: agents.responses_agent(model, words, stream=False)),
+    Task("responses, streaming", PLAN, "568", lambda model, words: agents.responses_agent(model, words, stream=True)),
     Task("messages, plain", PLAN, "568", _in_thread(agents.messages_agent), path=""),
     Task("messages, streaming", COMPARE, "Lima", agents.streaming_messages_agent, path=""),
     Task("error and retry", "Name the river with the most water.", "Amazon", _in_thread(agents.falling_back_agent)),
@@ -67,7 +70,8 @@ async def _run_rollout(proxy_url: str, task_index: int, rollout_index: int) -> s
     for attempt in range(MAX_ATTEMPTS):
         try:
             with rollout(task_index, rollout_index, attempt) as current:
-                answer = await task.agent(current.base_url(proxy_url + task.path), f"{task.words} (#{rollout_index})")
+                model = Endpoint(current.base_url(proxy_url + task.path), current.headers)
+                answer = await task.agent(model, f"{task.words} (#{rollout_index})")
                 current.record_reward(float(task.expected in answer))
                 return None
         except Exception as error:  # whatever a client raises ends this attempt, and the next one begins

@@ -22,10 +22,12 @@ from tempfile import TemporaryFile
 from typing import IO
 
 import otel_gym
+from otel_gym.capture.store_folder import StoreFolderError, check_store_folder
 from otel_gym.demo.model_server import running_model_server
 from otel_gym.demo.rollouts import run_rollouts
-from otel_gym.store.reader import Damage, Store, StoreError
+from otel_gym.store.reader import Damage, Store
 from otel_gym.tracing.pipeline import configure, flush
+from otel_gym.views.counted_calls import LaterAttempts, counted_calls
 from otel_gym.views.model_calls_export import model_call_rows, write_json_lines
 from otel_gym.views.summary import RolloutSummary, mark_superseded, summarize_rollout
 
@@ -42,7 +44,7 @@ class DemoError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """``problems``: what did not come out as it should, a line each; empty if all is well."""
+    """``records`` counts superseded ones too; ``problems``: what did not come out as it should, a line each."""
 
     directory: Path
     run_id: str
@@ -79,10 +81,8 @@ def run_demo(directory: Path, rollouts: int = 8, run_id: str | None = None) -> D
 
 def _check_folder(directory: Path) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            Store(directory)
-    except (OSError, StoreError) as error:
+        check_store_folder(directory)
+    except StoreFolderError as error:
         raise DemoError(str(error)) from None
 
 
@@ -92,7 +92,8 @@ def _read_back(directory: Path, run_id: str, served: int, started: float, proble
     ours = [rollout for rollout in store.rollouts() if rollout.run_id == run_id]
     summaries = mark_superseded(summarize_rollout(rollout) for rollout in ours)
     records_path = directory / RECORDS_FILE
-    records = write_json_lines(model_call_rows(ours), records_path)
+    calls = counted_calls(ours, LaterAttempts(store), every=True)
+    records = write_json_lines(model_call_rows(calls), records_path)
     if records != served:
         problems.append(f"the model server got {served} calls, the store holds {records}")
     problems += [

@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from contextvars import Token
+from math import isnan
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from otel_gym import conventions as names
 from otel_gym.content import safe_text
@@ -44,6 +47,7 @@ class Rollout(AbstractContextManager["Rollout"]):
         self.rollout_id = rollout_id
         self.run_id = run_id
         self.span: Span | None = None
+        self._has_begun = False
         self._identity_token: Token[Identity | None] | None = None
         self._context_token: Token[Context] | None = None
 
@@ -51,12 +55,41 @@ class Rollout(AbstractContextManager["Rollout"]):
         """``http://host:port`` (with or without ``/v1``) with this rollout's prefix."""
         return _prefixed_url(url, self.rollout_id) if active_pipeline() else url
 
-    def record_reward(self, value: float) -> None:
-        """The verifier's verdict; the last one wins. No effect after the rollout has ended."""
+    @property
+    def headers(self) -> dict[str, str]:
+        """``baggage`` and ``traceparent`` that tell a server which rollout, run and span a request belongs to.
+
+        For a client's ``default_headers``. The span is the current one where it is part of the rollout, else the
+        rollout's. Empty with tracing off.
+        """
+        pipeline = active_pipeline()
+        if pipeline is None:
+            return {}
+        context = baggage_of(pipeline.identity(self.rollout_id, self.run_id), Context())
         if self.span is not None:
-            self.span.set_attribute(names.REWARD, float(value))
+            current = trace.get_current_span()
+            is_inside = current.get_span_context().trace_id == self.span.get_span_context().trace_id
+            context = trace.set_span_in_context(current if is_inside else self.span, context)
+        carrier: dict[str, str] = {}
+        for propagator in (W3CBaggagePropagator(), TraceContextTextMapPropagator()):
+            propagator.inject(carrier, context)
+        return carrier
+
+    def record_reward(self, value: float) -> None:
+        """The verifier's verdict; the last one wins. No effect after the rollout has ended.
+
+        RuntimeError before the rollout has begun, ValueError for NaN.
+        """
+        if not self._has_begun:
+            raise RuntimeError("record_reward() before the rollout has begun: call it inside `with rollout(…) as r:`")
+        reward = float(value)
+        if isnan(reward):
+            raise ValueError("a reward that is NaN says nothing, and would be lost in every mean")
+        if self.span is not None:
+            self.span.set_attribute(names.REWARD, reward)
 
     def __enter__(self) -> Rollout:
+        self._has_begun = True
         pipeline = active_pipeline()
         identity = Identity(self.rollout_id, self.run_id)
         if pipeline is not None:
@@ -167,7 +200,7 @@ def url_path_for_run(url_path: str, body: Any = None) -> str:
 
 
 def base_url_for_run(base_url: str, body: Any = None) -> str:
-    """The same for the root URL of a model server."""
+    """The root URL of a model server with the rollout's prefix; unchanged without an id or with tracing off."""
     rollout_id = rollout_id_from_run(body)
     return _prefixed_url(base_url, rollout_id) if rollout_id else base_url
 

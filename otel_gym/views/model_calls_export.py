@@ -1,4 +1,4 @@
-"""ModelCallRecords as JSON lines or Parquet, each with the run and rollout it belongs to.
+"""ModelCallRecords as JSON lines or Parquet, each with the run, rollout and execution it belongs to.
 
 Parquet has one explicit schema, whatever the records hold: nested values (``request``, ``response``, ``tool_calls`` …)
 are JSON text, times are float64 as in the record, counts are int64. A file appears under its name when it is whole.
@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from otel_gym.content import fits_int64, safe_json, safe_text
-from otel_gym.store.reader import RolloutSpans
-from otel_gym.views.model_calls import model_call_records
+from otel_gym.views.counted_calls import CountedCall
 
 Row = dict[str, Any]
 
@@ -30,6 +29,8 @@ _TEXT, _JSON, _COUNT, _NUMBER, _FLAG = "text", "json", "count", "number", "flag"
 COLUMNS: tuple[tuple[str, str], ...] = (
     ("run_id", _TEXT),
     ("rollout_id", _TEXT),
+    ("execution", _TEXT),
+    ("superseded", _FLAG),
     ("model_call_id", _TEXT),
     ("response_id", _TEXT),
     ("client_session_id", _TEXT),
@@ -85,12 +86,17 @@ _CELLS: dict[str, Callable[[Any], Any]] = {
 SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in COLUMNS])
 
 
-def model_call_rows(rollouts: Iterable[RolloutSpans]) -> Iterator[Row]:
-    """A row a record, rollout by rollout; ``run_id`` and ``rollout_id`` come first."""
-    for rollout in rollouts:
-        for record in model_call_records(rollout):
-            # Not model_dump: it would copy every body, and recurse as deep as a hostile server nests.
-            yield {"run_id": rollout.run_id, "rollout_id": rollout.rollout_id, **dict(record)}
+def model_call_rows(calls: Iterable[CountedCall]) -> Iterator[Row]:
+    """A row a record; run, rollout, execution and whether it is superseded come first."""
+    for each in calls:
+        place: Row = {
+            "run_id": each.run_id,
+            "rollout_id": each.rollout_id,
+            "execution": each.execution,
+            "superseded": each.superseded,
+        }
+        # Not model_dump: it would copy every body, and recurse as deep as a hostile server nests.
+        yield place | dict(each.call.record)
 
 
 def json_line(row: Row) -> str:
@@ -112,7 +118,11 @@ def write_json_lines(rows: Iterable[Row], path: Path) -> int:
 def write_parquet(rows: Iterable[Row], path: Path) -> int:
     """The same as Parquet (zstd); no rows make an empty file with the schema."""
     count = 0
-    with replacing(path) as temporary, pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:
+    with (
+        replacing(path) as temporary,
+        temporary.open("wb") as file,  # given a path, pyarrow asks for its position, which a FIFO has not
+        pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer,
+    ):
         for group in _row_groups(rows):
             writer.write_table(pa.Table.from_pylist(group, SCHEMA))
             count += len(group)
@@ -132,13 +142,25 @@ def print_json_lines(rows: Iterable[Row], output: IO[str]) -> int:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside ``path``; renamed to it at the end, removed if anything failed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """A temporary name beside the file; renamed to it at the end, removed if anything failed.
+
+    A link is followed, and what is no regular file (a FIFO, a device) is written into.
+    """
+    if path.exists() and (not path.is_file() or _is_device_path(path)):
+        yield path
+        return
+    target = path.resolve()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         yield temporary
-        temporary.replace(path)
+        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _is_device_path(path: Path) -> bool:
+    """``/dev/stdout`` may lead to a regular file, which its opener, not we, would want replaced."""
+    return Path(os.path.abspath(path)).parts[1:2] in (("dev",), ("proc",))
 
 
 def _row_groups(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from otel_gym.identity import LATEST
 from otel_gym.store.reader import RolloutSpans, Store
 
-LATEST = "latest"
+# How the run of spans that name none is addressed; no id begins so.
+NO_RUN = "-"
 NEAREST = 5
 
 
@@ -15,10 +17,16 @@ class SelectionError(Exception):
     """What was asked for is not in the store, or is there more than once; the text says what is."""
 
 
-def selected_rollouts(store: Store, addresses: Iterable[str] = (), run: str | None = None) -> Iterator[RolloutSpans]:
+def selected_rollouts(
+    store: Store,
+    addresses: Iterable[str] = (),
+    run: str | None = None,
+    steps: Callable[[Iterable[str]], Iterable[str]] = iter,
+) -> Iterator[RolloutSpans]:
     """The rollouts at the given addresses, or all; of one run only, if ``run`` names it.
 
-    An address stands for one rollout: SelectionError if none has it, or several runs have it.
+    An address stands for one rollout: SelectionError if none has it, or several runs have it. ``steps`` is what the
+    store's rollout ids are drawn through.
     """
     wanted = list(addresses)
     runs = None if run is None else {resolve_run(store, run)}
@@ -27,19 +35,22 @@ def selected_rollouts(store: Store, addresses: Iterable[str] = (), run: str | No
             yield rollout
             rollout.let_go()
         return
-    for rollout in store.rollouts():
-        if runs is None or rollout.run_id in runs:
-            yield rollout
+    for rollout_id in steps(store.rollout_ids()):
+        for rollout in store.rollouts(rollout_id):
+            if runs is None or rollout.run_id in runs:
+                yield rollout
 
 
 def resolve_run(store: Store, run: str) -> str | None:
-    """The run id that ``--run`` means: ``latest`` is the run that began last (None: it has no id)."""
+    """The run id that ``--run`` means: ``latest`` is the run that began last, ``-`` are the spans that name none."""
     started = run_starts(store)
     if run == LATEST and started:
         return max(started, key=lambda name: started[name])
+    if run == NO_RUN and None in started:
+        return None
     if run in started:
         return run
-    known = sorted(name for name in started if name)
+    known = sorted(name or NO_RUN for name in started)
     raise SelectionError(f"no run {run!r} in {store.directory}; {_said('runs', run, known)}")
 
 
@@ -53,25 +64,35 @@ def run_starts(store: Store) -> dict[str | None, int]:
 
 
 def find_rollout(store: Store, address: str, run: str | None = None) -> RolloutSpans:
-    """The one rollout at ``[RUN/]ROLLOUT``."""
+    """The one rollout at ``[RUN/]ROLLOUT``; ``-/ROLLOUT`` where its spans name no run."""
     address_run, _, rollout_id = address.rpartition("/")
-    run_id = address_run or (None if run is None else resolve_run(store, run))
+    if "/" in address_run:
+        raise SelectionError(f"{address!r} is no address: give ROLLOUT or RUN/ROLLOUT, as `otel-gym ls` lists them")
+    run_id = _named_run(address_run) if address_run else (None if run is None else resolve_run(store, run))
     anywhere = not address_run and run is None
     in_all_runs = list(store.rollouts(rollout_id))
     found = [rollout for rollout in in_all_runs if anywhere or rollout.run_id == run_id]
     if len(found) == 1:
         return found[0]
     if found:
-        choices = "".join(f"\n  {rollout.address}" for rollout in found)
+        choices = "".join(f"\n  {_full_address(rollout)}" for rollout in found)
         raise SelectionError(
             f"{len(found)} runs have a rollout {rollout_id!r}; say which with --run, or as one of:{choices}"
         )
     if in_all_runs:
-        others = ", ".join(rollout.address for rollout in in_all_runs)
-        raise SelectionError(f"run {run_id!r} has no rollout {rollout_id!r}; there is {others}")
+        others = ", ".join(map(_full_address, in_all_runs))
+        raise SelectionError(f"run {run_id or NO_RUN!r} has no rollout {rollout_id!r}; there is {others}")
     raise SelectionError(
         f"no rollout {rollout_id!r} in {store.directory}; {_said('rollouts', rollout_id, store.rollout_ids())}"
     )
+
+
+def _named_run(address_run: str) -> str | None:
+    return None if address_run == NO_RUN else address_run
+
+
+def _full_address(rollout: RolloutSpans) -> str:
+    return f"{rollout.run_id or NO_RUN}/{rollout.rollout_id}"
 
 
 def _said(what: str, wanted: str, known: list[str]) -> str:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from otel_gym.conventions import MODEL_CALL_ID, REQUEST_HEADER, REWARD, UNASSIGNED
 from otel_gym.identity import indices_from_rollout_id
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.records.retries import Attempt, logical_calls
-from otel_gym.store.reader import RolloutSpans
+from otel_gym.store.reader import RolloutSpans, natural_key
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
-from otel_gym.views.layers import without_client_layer
+from otel_gym.views.layers import is_model_call, without_client_layer
 from otel_gym.views.model_calls import model_call_records
 
 UNFINISHED = "unfinished"
@@ -24,7 +25,10 @@ UNFINISHED = "unfinished"
 
 @dataclass(frozen=True, slots=True)
 class CallFigures:
-    """One model call as it arrived at the server; times in milliseconds, None if unknown."""
+    """One model call as it arrived at the server; times in milliseconds, None if unknown.
+
+    ``ttft_ms`` is that of a stream: an answer in one piece has no first token.
+    """
 
     latency_ms: float | None
     ttft_ms: float | None
@@ -38,7 +42,8 @@ class RolloutSummary:
 
     ``status`` is ok, error or unfinished, by the rollout's root span; without one unfinished if a span is, else None.
     ``unfinished`` counts the spans that never ended, of which start records tell. ``started_at`` is UTC epoch seconds.
-    ``executions`` > 1: the rollout ran again under the same id; the newest finished one is counted.
+    ``executions`` > 1: the rollout ran again under the same id; the newest finished one is
+    counted, ``other_calls`` are those of the rest.
     ``ambiguous`` counts the spans that belong to none of them for certain; they are in no other figure.
     ``superseded_by`` is the later attempt that counts instead of this one. ``run_is_ambiguous``: several runs have the
     rollout, and these spans do not say of which they are.
@@ -62,6 +67,12 @@ class RolloutSummary:
     run_is_ambiguous: bool = False
     superseded_by: str | None = None
     call_figures: tuple[CallFigures, ...] = field(default=(), repr=False)
+    other_calls: int = 0
+
+    @property
+    def superseded_calls(self) -> int:
+        """Of its calls those that do not count, since another execution or a later attempt does."""
+        return self.other_calls + (0 if self.superseded_by is None else self.calls)
 
     @property
     def is_unassigned(self) -> bool:
@@ -93,6 +104,7 @@ class RunStatistics:
     errors: dict[str, int]
     mean_reward: float | None
     unassigned_calls: int
+    superseded_calls: int
 
 
 def summarize_rollout(rollout: RolloutSpans) -> RolloutSummary:
@@ -102,6 +114,7 @@ def summarize_rollout(rollout: RolloutSpans) -> RolloutSummary:
     records = model_call_records(execution)
     attempts = attempts_of(execution, records)
     calls = logical_calls(attempts)
+    streamed = {span.attributes.get(MODEL_CALL_ID) for span in execution.spans if is_streamed(span)}
     answers = [call.record for call in calls]
     return RolloutSummary(
         run_id=rollout.run_id,
@@ -120,7 +133,8 @@ def summarize_rollout(rollout: RolloutSpans) -> RolloutSummary:
         unfinished=sum(span.end_ns is None for span in execution.spans),
         ambiguous=len(executions.ambiguous),
         run_is_ambiguous=rollout.is_ambiguous,
-        call_figures=tuple(_figures(attempt) for attempt in attempts),
+        call_figures=tuple(_figures(attempt, streamed) for attempt in attempts),
+        other_calls=sum(map(is_model_call, without_client_layer(rollout).spans)) - len(records),
     )
 
 
@@ -149,6 +163,12 @@ def mark_superseded(summaries: Iterable[RolloutSummary]) -> list[RolloutSummary]
         latest = newest[row.run_id, indices.task_index, indices.rollout_index][1] if indices else row.rollout_id
         marked.append(row if latest == row.rollout_id else replace(row, superseded_by=latest))
     return marked
+
+
+def superseded_marked(summaries: Iterable[RolloutSummary]) -> Iterator[RolloutSummary]:
+    """The same for rows in the store's order, each as soon as it is known: attempts of one task stand together."""
+    for _, rows in groupby(summaries, key=lambda row: natural_key(row.rollout_id)[1][:2]):
+        yield from mark_superseded(rows)
 
 
 def run_statistics(summaries: Sequence[RolloutSummary]) -> list[RunStatistics]:
@@ -184,6 +204,7 @@ def _statistics(run_id: str | None, rows: Sequence[RolloutSummary]) -> RunStatis
         errors=dict(Counter(call.error_category or "unknown" for call in figures if call.failed).most_common()),
         mean_reward=statistics.fmean(rewards) if rewards else None,
         unassigned_calls=sum(row.calls for row in rows if row.is_unassigned),
+        superseded_calls=sum(row.superseded_calls for row in rows),
     )
 
 
@@ -194,9 +215,14 @@ def percentile(values: Sequence[float], percent: int) -> float | None:
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
-def _figures(attempt: Attempt) -> CallFigures:
+def is_streamed(span: StoredSpan) -> bool:
+    return span.attributes.get("gen_ai.request.stream") is True
+
+
+def _figures(attempt: Attempt, streamed: Container[str | None]) -> CallFigures:
     record = attempt.record
-    return CallFigures(record.latency_total_ms, record.latency_ttft_ms, record.error_category, attempt.failed)
+    first_token_ms = record.latency_ttft_ms if record.model_call_id in streamed else None
+    return CallFigures(record.latency_total_ms, first_token_ms, record.error_category, attempt.failed)
 
 
 def _request_headers(span: StoredSpan) -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -25,7 +26,7 @@ import uvicorn
 
 import otel_gym
 from otel_gym.capture.proxy import UpstreamConnectionError, UpstreamUrlError, proxy_app, upstream_of
-from otel_gym.capture.proxy_server import listen, server_config, shorten_upstream_errors, start_lines, url_of
+from otel_gym.capture.proxy_server import end_line, listen, server_config, shorten_upstream_errors, start_lines, url_of
 from otel_gym.store.reader import Store
 from otel_gym.store.span import KIND_CLIENT, KIND_SERVER
 from otel_gym.views.model_calls import model_call_records
@@ -96,10 +97,14 @@ def streaming(chunks: list[bytes], ending: BaseException | None = None, pause_s:
     return answer
 
 
+_servers: list[uvicorn.Server] = []
+
+
 @contextmanager
 def served(config: uvicorn.Config) -> Iterator[str]:
     listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(config)
+    _servers.append(server)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     while not server.started:
@@ -110,6 +115,7 @@ def served(config: uvicorn.Config) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join(10)
+        _servers.remove(server)
         assert not thread.is_alive()
 
 
@@ -155,6 +161,8 @@ def proxy(shared_proxy: tuple[str, Upstream], store: Path) -> Proxy:
 def store(tmp_path: Path) -> Iterator[Path]:
     otel_gym.configure(directory=tmp_path / "store", run_id="run-1", capture_unassigned=True)
     yield tmp_path / "store"
+    # A client has its answer before the call has returned: it must not end in the next test's store.
+    wait_for(lambda: not any(server.server_state.tasks for server in _servers))
     otel_gym.flush(10)
 
 
@@ -595,6 +603,15 @@ def test_upstream_urls_work_with_and_without_v1(url: str, path: str, target: str
     assert upstream_of(url).target(path.encode(), b"a=b") == f"{target}?a=b".encode()
 
 
+def test_an_upstream_that_is_an_endpoint_was_taken_and_every_call_was_404() -> None:
+    for path in ("/v1/chat/completions", "/v1/responses/", "/v1/messages"):
+        with pytest.raises(UpstreamUrlError, match=r"give http://h:1/v1$"):
+            upstream_of(f"http://h:1{path}")
+    with pytest.raises(UpstreamUrlError, match=r"give http://h$"):
+        upstream_of("http://h/chat/completions")
+    assert upstream_of("http://h/openai/v1").base_path == b"/openai/v1"
+
+
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://h/", "http://", "http://user:pw@h", "http://h/?key=1"])
 def test_an_upstream_that_is_no_plain_url_is_refused(url: str) -> None:
     with pytest.raises(UpstreamUrlError):
@@ -608,15 +625,18 @@ def test_start_lines_name_base_urls_and_store() -> None:
     assert "http://127.0.0.1:1/ng-rollout/<rollout id>/v1\n" in text
     assert "http://127.0.0.1:1/ng-rollout/<rollout id>\n" in text
     assert "/s" in text
+    assert "/v1/responses, /v1/chat/completions, /v1/messages" in text
 
 
 @contextmanager
-def proxy_process(arguments: list[str], **environment: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+def proxy_process(
+    arguments: list[str], *, stderr: int | None = None, **environment: str
+) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """`otel-gym proxy`: the process, its URL, and all that it said on start."""
     command = [sys.executable, "-m", "otel_gym.cli", "proxy", "--port", "0", *arguments]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**clean, **environment}, bufsize=1
+        command, stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=ROOT, env={**clean, **environment}, bufsize=1
     )
     try:
         assert process.stdout is not None
@@ -644,6 +664,8 @@ def test_a_proxy_that_is_stopped_has_written_every_call(tmp_path: Path) -> None:
             assert http.post(url + CHAT, json=QUESTION).status_code == 200
             process.send_signal(signal.SIGTERM)
             assert process.wait(15) == 0
+            assert process.stdout is not None
+            assert process.stdout.read().splitlines()[-1] == "otel-gym proxy: 2 calls captured"
     assert str(store) in said
     stored = {rollout.address: len(model_call_records(rollout)) for rollout in Store(store).rollouts()}
     assert stored == {"run-7/3-1": 1, "run-7/unassigned": 1}
@@ -677,3 +699,119 @@ def test_a_busy_port_is_said_before_anything_is_made(tmp_path: Path) -> None:
     assert "cannot listen on 127.0.0.1" in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "s").exists()
+
+
+def refused_start(arguments: list[str]) -> str:
+    """What the command says as it refuses to start."""
+    from typer.testing import CliRunner
+
+    from otel_gym.cli.main import app
+
+    result = CliRunner().invoke(app, ["proxy", "--upstream", "http://h", "--port", "0", *arguments])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def test_a_proxy_into_a_foreign_folder_mixed_its_spans_into_it(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    assert "not a store of otel_gym" in refused_start(["--dir", str(tmp_path)])
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_proxy_whose_store_could_not_be_written_lost_every_call_and_ended_with_0(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "cannot be written" in refused_start(["--dir", str(tmp_path / "file" / "store")])
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "spans").write_text("")
+    assert "cannot be written" in refused_start(["--dir", str(tmp_path / "store")])
+
+
+def test_a_store_that_only_counted_so_far_is_one() -> None:
+    from otel_gym.capture.store_folder import check_store_folder
+
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "counts").mkdir()
+        check_store_folder(Path(folder))
+
+
+def test_lost_spans_are_said_at_the_end() -> None:
+    assert end_line(3, 0) == "otel-gym proxy: 3 calls captured"
+    assert end_line(3, 2) == "otel-gym proxy: 3 calls captured, 2 spans lost: the store could not be written"
+
+
+def test_a_host_that_is_not_ours_blamed_the_port(tmp_path: Path) -> None:
+    line = refused_start(["--host", "192.0.2.1", "--dir", str(tmp_path / "s")])
+    assert "as --host" in line
+    assert "--port" not in line
+
+
+def test_otel_sdk_disabled_was_said_to_be_otel_gym_0(tmp_path: Path) -> None:
+    with proxy_process(["--upstream", "http://h"], OTEL_GYM="1", OTEL_SDK_DISABLED="true") as (process, _, _):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "OTEL_SDK_DISABLED=true: calls are forwarded and nothing is captured\n"
+
+
+def never(begun: threading.Event, *, after_first_chunk: bool = False) -> App:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await read_body(receive)
+        if after_first_chunk:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"data: {}\n\n", "more_body": True})
+        begun.set()
+        await asyncio.sleep(60)
+
+    return answer
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages"])
+def test_ctrl_c_on_a_busy_proxy_hung_and_then_drew_tracebacks(tmp_path: Path, path: str) -> None:
+    """The first says what is waited for, the second cuts; a call without an answer gets an error of its dialect."""
+    begun = threading.Event()
+    answers: list[httpx.Response] = []
+    upstream = Upstream(never(begun))
+    with served(upstream_config(upstream)) as upstream_url:
+        arguments = ["--upstream", upstream_url, "--dir", str(tmp_path / "store")]
+        with proxy_process(arguments, stderr=subprocess.PIPE) as (process, url, _), client() as http:
+            asking = threading.Thread(
+                target=lambda: answers.append(http.post(f"{url}{path}", json=QUESTION, timeout=30))
+            )
+            asking.start()
+            assert begun.wait(10)
+            started = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            said, problems = process.communicate(timeout=15)
+            asking.join(10)
+            assert time.monotonic() - started < 4
+    assert process.returncode == 0
+    assert "Traceback" not in problems
+    assert "waiting up to 5 s for the calls under way (1), Ctrl-C cuts them" in problems
+    assert said.splitlines()[-1] == "otel-gym proxy: 1 calls captured"
+    (answer,) = answers
+    assert answer.status_code == 503
+    assert answer.json()["error"]["type"] == "api_error"
+    assert (answer.json().get("type") == "error") is (path == "/v1/messages")
+    (record,) = [each for rollout in Store(tmp_path / "store").rollouts() for each in model_call_records(rollout)]
+    assert record.error_category == "cancelled"
+
+
+def test_a_stream_that_is_cut_at_the_end_does_not_look_whole(tmp_path: Path) -> None:
+    begun = threading.Event()
+    upstream = Upstream(never(begun, after_first_chunk=True))
+    with served(upstream_config(upstream)) as upstream_url:
+        arguments = ["--upstream", upstream_url, "--dir", str(tmp_path / "store")]
+        with proxy_process(arguments, stderr=subprocess.PIPE) as (process, url, _), client() as http:
+            with http.stream("POST", url + CHAT, json=QUESTION) as response:
+                chunks = response.iter_raw()
+                assert next(chunks) == b"data: {}\n\n"
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.3)
+                process.send_signal(signal.SIGINT)
+                with pytest.raises(httpx.RemoteProtocolError):
+                    list(chunks)
+            _, problems = process.communicate(timeout=15)
+    assert process.returncode == 0
+    assert "Traceback" not in problems

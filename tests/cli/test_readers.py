@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -9,11 +10,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from opentelemetry import trace
 
+import otel_gym
+from otel_gym.cli.tables import aligned
+from otel_gym.settings import read_settings
+from otel_gym.store.reader import Store
 from otel_gym.version import __version__
+from otel_gym.views.selection import selected_rollouts
 
 from ..store.lines import encoded, live_file, write
-from .conftest import Invoke
+from .conftest import Invoke, ask, chat_answer
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +56,10 @@ def test_ls_in_a_pipe_is_plain_and_whole(example_store: Path, invoke: Invoke) ->
     assert "\x1b" not in text
     assert "…" not in text
     assert "superseded by 2-0-a1" in text
-    assert text.splitlines()[-1] == "rollouts: 3; calls: 4; superseded attempts: 1; unassigned calls, in no mean: 1"
+    assert text.splitlines()[-1] == (
+        "rollouts: 3; calls: 4 that count + 1 superseded; superseded attempts: 1; unassigned calls, in no mean: 1"
+    )
+    assert not any(line.endswith(" ") for line in text.splitlines())
     assert all(len(line.split("  ")) > 5 for line in text.splitlines()[:-1])
 
 
@@ -121,7 +131,8 @@ def test_a_rollout_of_several_runs_is_listed_and_not_guessed(example_store: Path
         (["show", "2-9"], "the nearest rollouts: 2-0"),
         (["show", "run-9/1-0"], "there is run-1/1-0, run-2/1-0"),
         (["ls", "--run", "run-3"], "the nearest runs: run-"),
-        (["show", "../../etc"], "no rollout"),
+        (["show", "../etc"], "no rollout"),
+        (["show", "a/b/c"], "give ROLLOUT or RUN/ROLLOUT"),
         (["export", "model-calls", "1-1"], "the nearest rollouts:"),
         (["export", "model-calls", "--format", "parquet"], "-o FILE"),
     ],
@@ -239,3 +250,96 @@ def test_ls_marks_a_rollout_that_never_finished(tmp_path: Path, invoke: Invoke) 
 def test_a_single_file_is_read_like_a_store(tmp_path: Path, invoke: Invoke) -> None:
     file = write(tmp_path / "collector.jsonl", encoded("1", rollout="1-0"), encoded("2", rollout="2-0"))
     assert [row["rollout_id"] for row in rows(invoke("ls", "--dir", file, "--json").stdout)] == ["1-0", "2-0"]
+
+
+def test_ls_says_why_a_rollout_has_no_calls(tmp_path: Path, invoke: Invoke) -> None:
+    """Calls that name no run, where several runs have the rollout, stand apart, and ls says what to do."""
+    store = tmp_path / "store"
+    for run_id in ("step-7", "step-8"):
+        otel_gym.configure(directory=store, run_id=run_id)
+        with otel_gym.rollout(12, 0):
+            pass
+    otel_gym.configure(directory=store)
+    asyncio.run(ask(chat_answer(1, 0), rollout_id="12-0"))
+    assert otel_gym.flush(10)
+    last = invoke("ls", "--dir", store).stdout.splitlines()[-1]
+    assert last == "12-0: calls without a run; is the proxy started with --run, or the client given rollout.headers?"
+    for arguments in (["show", "-/12-0"], ["show", "12-0", "--run", "-"], ["export", "model-calls", "--run", "-"]):
+        shown = invoke(*arguments, "--dir", store)
+        assert (shown.exit_code, "chat" in shown.stdout) == (0, True)
+    ambiguous = invoke("show", "12-0", "--dir", store)
+    assert sorted(ambiguous.stderr.splitlines()[1:]) == ["  -/12-0", "  step-7/12-0", "  step-8/12-0"]
+
+
+def test_show_said_get_and_not_of_what(live_store, invoke: Invoke) -> None:
+    """A SERVER span named by its method alone is drawn with its path."""
+    with otel_gym.rollout(1, 0):
+        tracer = trace.get_tracer("server")
+        for attributes in ({"http.target": "/v1/models"}, {"url.path": "/health"}, {}):
+            tracer.start_span("GET", kind=trace.SpanKind.SERVER, attributes=attributes).end()
+    assert otel_gym.flush(10)
+    text = invoke("show", "1-0", "--dir", live_store.directory).stdout
+    assert "GET /v1/models  +" in text
+    assert "GET /health  +" in text
+    assert "GET  +" in text
+    assert not any(line.endswith(" ") for line in text.splitlines())
+
+
+def test_an_answer_in_one_piece_had_a_first_token(example_store: Path, invoke: Invoke) -> None:
+    assert "first token" not in invoke("show", "run-1/1-0", "--dir", example_store).stdout
+    (figures,) = rows(invoke("stats", "--dir", example_store, "--run", "run-1", "--json").stdout)
+    assert (figures["ttft_p50_ms"], figures["ttft_p95_ms"]) == (None, None)
+    assert figures["latency_p50_ms"] is not None
+
+
+def test_ls_stats_and_export_said_different_numbers_of_calls(example_store: Path, invoke: Invoke) -> None:
+    stats = rows(invoke("stats", "--dir", example_store, "--json").stdout)
+    listed = rows(invoke("ls", "--dir", example_store, "--json").stdout)
+    exported = rows(invoke("export", "model-calls", "--all", "--dir", example_store).stdout)
+    counting = [row for row in exported if not row["superseded"] and row["rollout_id"] != "unassigned"]
+    assert sum(run["calls"] for run in stats) == len(counting) == 4
+    assert sum(run["superseded_calls"] for run in stats) == sum(row["superseded"] for row in exported) == 1
+    assert sum(row["calls"] + row["other_calls"] for row in listed) == len(exported) == 6
+    assert "calls                3 that count + 1 superseded" in invoke("stats", "--dir", example_store).stdout
+
+
+def test_ls_of_thousands_of_rollouts_into_head_took_seconds(tmp_path: Path, invoke: Invoke) -> None:
+    """Rows go out as they are read; only the first ones are waited for, to align the columns."""
+    rows = iter([["a", "1"], ["bb", "22"], ["c", "3"]])
+    lines = aligned(["name", "n"], rows, right={"n"})
+    assert [next(lines), next(lines)] == ["name   n", "a      1"]
+    slow = ([str(number), "x"] for number in range(10**9))
+    assert next(aligned(["name", "n"], slow)).startswith("name")
+
+
+def test_latest_was_taken_for_the_name_of_a_run(invoke: Invoke, tmp_path: Path) -> None:
+    with pytest.raises(otel_gym.InvalidIdError, match="neither 'unassigned' nor 'latest'"):
+        otel_gym.configure(directory=tmp_path, run_id="latest")
+    with pytest.raises(otel_gym.InvalidIdError):
+        otel_gym.rollout(1, 0, run_id="latest")
+    assert otel_gym.rollout(rollout_id="latest").rollout_id == "latest"  # that is no run
+    result = invoke("proxy", "--upstream", "http://h", "--port", "0", "--run", "latest", "--dir", tmp_path / "s")
+    assert result.exit_code == 2
+    assert "run id 'latest' is refused" in result.stderr
+    assert read_settings({"OTEL_GYM_RUN_ID": "latest"}).run_id is None
+
+
+@pytest.mark.parametrize("command", [[], ["export"]])
+def test_help_cut_its_sentences_off(invoke: Invoke, command: list[str]) -> None:
+    usage, _, rest = invoke(*command, "--help").stdout.partition("\n")
+    assert usage.endswith("[ARGS]...")
+    assert "..." not in rest
+
+
+def test_the_steps_of_the_bar_are_the_rollout_ids_of_the_store(example_store: Path) -> None:
+    """Its total counted rollout ids, its steps (run, rollout) pairs: with two runs it went beyond the end."""
+    stepped: list[str] = []
+
+    def steps(ids):
+        for each in ids:
+            stepped.append(each)
+            yield each
+
+    store = Store(example_store)
+    assert len(list(selected_rollouts(store, steps=steps))) == 5
+    assert stepped == store.rollout_ids()

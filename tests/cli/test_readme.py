@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 import shutil
@@ -12,7 +13,9 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
+import otel_gym
 from otel_gym.cli.main import app
+from tests.capture.test_proxy import ANSWER, Upstream, answering, proxy_process, served, upstream_config
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -24,6 +27,9 @@ def blocks(language: str) -> list[str]:
 
 def test_reading_commands_work_as_shown(example_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(example_store, tmp_path / "otel_gym_demo")
+    for file in (tmp_path / "otel_gym_demo" / "spans").rglob("*.jsonl"):
+        if b"run-2" in file.read_bytes():  # a demo's store that was made once
+            file.unlink()
     monkeypatch.chdir(tmp_path)
     lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("otel-gym")]
     reading = [line for line in lines if " proxy " not in line]
@@ -35,13 +41,30 @@ def test_reading_commands_work_as_shown(example_store: Path, tmp_path: Path, mon
     exec(query, {"duckdb": duckdb})
 
 
+def test_recipes_1_and_2_pasted_in_order_gave_a_rollout_without_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = next(block for block in blocks("python") if "rollout.record_reward" in block)
+    with (
+        served(upstream_config(Upstream(answering(json.dumps(ANSWER).encode())))) as upstream_url,
+        proxy_process(["--upstream", upstream_url, "--dir", str(tmp_path / "otel_gym_store")]) as (process, url, _),
+    ):
+        exec(recipe.replace("http://127.0.0.1:8787", url), {})
+        process.terminate()
+        process.wait(15)
+    assert otel_gym.flush(10)
+    (row,) = map(json.loads, CliRunner().invoke(app, ["ls", "--json"]).stdout.splitlines())
+    assert (row["run_id"], row["rollout_id"], row["calls"], row["reward"]) == ("training-step-7", "12-0", 1, 1.0)
+
+
 def test_python_is_whole_and_imports_what_exists() -> None:
     for block in blocks("python"):
         imports = [node for node in ast.parse(block).body if isinstance(node, ast.Import | ast.ImportFrom)]
         exec(compile(ast.Module(imports, []), "README.md", "exec"), {})
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/cli.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/cli.md", "docs/python.md"])
 def test_links_lead_to_files(page: str) -> None:
     text = (ROOT / page).read_text()
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]

@@ -40,7 +40,7 @@ def test_the_span_of_a_clients_own_instrumentation_is_no_second_call() -> None:
     client = span("c1", 10, 90, "r1", name="anthropic.messages.create", gen_ai__operation__name="chat")
     server = span("s1", 20, 80, "c1", name="POST /v1/messages")
     captured = span("k1", 20, 80, "s1", **CAPTURED)
-    alone = span("c2", 100, 190, "r1", name="chat m", gen_ai__operation__name="chat")
+    alone = span("c2", 100, 190, "r1", gen_ai__operation__name="chat", gen_ai__usage__output_tokens=3)
     rollout = RolloutSpans(None, "1-0", [span("r1", 0, 200, name="rollout"), client, server, captured, alone])
     assert len(model_call_records(without_client_layer(rollout))) == 2
     assert summarize_rollout(rollout).calls == 2

@@ -202,3 +202,18 @@ def test_spans_are_on_disk_within_100_ms_of_their_end_without_a_flush(tmp_path):
     program = "import os, time, otel_gym\nwith otel_gym.rollout(1, 0): pass\ntime.sleep(0.1); os._exit(0)\n"
     _run(program, tmp_path, OTEL_GYM="1", OTEL_GYM_DIR=str(tmp_path))
     assert len(list((tmp_path / "spans").rglob("*.jsonl"))) == 1
+
+
+def test_a_reward_before_the_rollout_began_was_lost_without_a_word(live_store):
+    rollout = otel_gym.rollout(1, 0)
+    with pytest.raises(RuntimeError, match="before the rollout has begun"):
+        rollout.record_reward(1.0)
+    with rollout:
+        rollout.record_reward(0.5)
+    (span,) = live_store.spans("1-0")
+    assert span.attributes["gym.reward"] == 0.5
+
+
+def test_a_reward_that_is_nan_is_refused_where_it_is_given(live_store):
+    with otel_gym.rollout(1, 0) as rollout, pytest.raises(ValueError, match="NaN"):
+        rollout.record_reward(float("nan"))

@@ -1,0 +1,83 @@
+"""Which model calls of a store count, and of which execution of their rollout each is.
+
+What counts is the newest finished execution of the last attempt. The calls of other executions and of earlier attempts
+are superseded; they are drawn where everything is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from otel_gym.identity import RolloutIndices, indices_from_rollout_id
+from otel_gym.store.reader import RolloutSpans, Store
+from otel_gym.store.span import StoredSpan
+from otel_gym.views.model_calls import StoredModelCall, model_calls
+
+
+@dataclass(frozen=True, slots=True)
+class CountedCall:
+    """``execution`` is the span id of the ``rollout`` span; None where there is none, or none can be told."""
+
+    call: StoredModelCall
+    run_id: str | None
+    rollout_id: str
+    execution: str | None
+    superseded: bool
+
+
+def counted_calls(
+    rollouts: Iterable[RolloutSpans], attempts: LaterAttempts, *, every: bool = False, named: bool = False
+) -> Iterator[CountedCall]:
+    """The calls that count, or, with ``every``, those of all attempts and executions, oldest first.
+
+    ``named``: the rollouts were asked for one by one, and are drawn even where a later attempt supersedes them.
+    """
+    for rollout in rollouts:
+        is_superseded = attempts.supersede(rollout)
+        if is_superseded and not (every or named):
+            continue
+        for spans, execution, counts in _executions(rollout):
+            if not (every or counts):
+                continue
+            for call in model_calls(rollout.with_spans(spans)):
+                yield CountedCall(call, rollout.run_id, rollout.rollout_id, execution, is_superseded or not counts)
+
+
+def _executions(rollout: RolloutSpans) -> Iterator[tuple[list[StoredSpan], str | None, bool]]:
+    """The spans of each execution, its root's id, and whether it counts; last those of which none can say whose."""
+    executions = rollout.executions()
+    for each in executions.all:
+        yield each.spans, None if each.root is None else each.root.span_id, each is executions.counting
+    if executions.ambiguous:
+        yield executions.ambiguous, None, False
+
+
+class LaterAttempts:
+    """Which attempts of a task's rollout a store holds. Only those folders are read that may hold a later one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._attempts: dict[tuple[int, int], list[tuple[int, str]]] = {}
+        for rollout_id in store.rollout_ids():
+            indices = indices_from_rollout_id(rollout_id)
+            if indices is not None:
+                self._attempts.setdefault(_place(indices), []).append((indices.attempt, rollout_id))
+        self._runs: dict[str, frozenset[str | None]] = {}
+
+    def supersede(self, rollout: RolloutSpans) -> bool:
+        """Whether the same run has a later attempt."""
+        indices = indices_from_rollout_id(rollout.rollout_id)
+        if indices is None:
+            return False
+        later = [name for attempt, name in self._attempts.get(_place(indices), ()) if attempt > indices.attempt]
+        return any(rollout.run_id in self._runs_of(name) for name in later)
+
+    def _runs_of(self, rollout_id: str) -> frozenset[str | None]:
+        if rollout_id not in self._runs:
+            self._runs[rollout_id] = frozenset(rollout.run_id for rollout in self._store.rollouts(rollout_id))
+        return self._runs[rollout_id]
+
+
+def _place(indices: RolloutIndices) -> tuple[int, int]:
+    return indices.task_index, indices.rollout_index
