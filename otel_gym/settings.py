@@ -21,6 +21,7 @@ logger = logging.getLogger("otel_gym")
 DEFAULT_DIRECTORY = "otel_gym_store"
 DEFAULT_QUEUE_BYTES = 64 * 1024 * 1024
 DEFAULT_EXIT_TIMEOUT_S = 2.0
+DEFAULT_SEAL_AFTER_S = 300.0
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
@@ -49,6 +50,13 @@ def _switch(text: str) -> bool:
 def _content(text: str) -> str:
     word = text.strip().lower()
     if word in ("full", "none"):
+        return word
+    raise ValueError(text)
+
+
+def _format(text: str) -> str:
+    word = text.strip().lower()
+    if word in ("jsonl", "parquet"):
         return word
     raise ValueError(text)
 
@@ -86,6 +94,20 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("OTEL_GYM_CONTENT", "bodies of model calls: `full`, or `none`", "full", _content, "full or none"),
     Setting(
+        "OTEL_GYM_FORMAT",
+        "`jsonl`; or `parquet`: a process seals its own files of a rollout when its root span ends",
+        "jsonl",
+        _format,
+        "jsonl or parquet",
+    ),
+    Setting(
+        "OTEL_GYM_SEAL_AFTER",
+        "with `parquet`: seals a rollout whose root span ends elsewhere when it was silent for so long, in seconds",
+        str(DEFAULT_SEAL_AFTER_S),
+        _seconds,
+        "a number of seconds >= 0",
+    ),
+    Setting(
         "OTEL_GYM_QUEUE_BYTES",
         "bound of what waits for the writer; more is kept as head, length and sha256, and counted",
         str(DEFAULT_QUEUE_BYTES),
@@ -115,6 +137,8 @@ class Settings:
     run_id: str | None = None
     capture_unassigned: bool | None = None
     content: str = "full"
+    format: str = "jsonl"
+    seal_after_s: float = DEFAULT_SEAL_AFTER_S
     queue_bytes: int = DEFAULT_QUEUE_BYTES
     exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S
     problems: tuple[str, ...] = ()
@@ -126,6 +150,8 @@ _FIELDS = {
     "OTEL_GYM_RUN_ID": "run_id",
     "OTEL_GYM_CAPTURE_UNASSIGNED": "capture_unassigned",
     "OTEL_GYM_CONTENT": "content",
+    "OTEL_GYM_FORMAT": "format",
+    "OTEL_GYM_SEAL_AFTER": "seal_after_s",
     "OTEL_GYM_QUEUE_BYTES": "queue_bytes",
     "OTEL_GYM_EXIT_TIMEOUT": "exit_timeout_s",
 }

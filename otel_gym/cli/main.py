@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from otel_gym.cli import demo, export, ls, proxy, show, stats
+from otel_gym.cli import compact, demo, export, ls, proxy, show, stats
 from otel_gym.version import __version__
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("proxy")(proxy.proxy)
 app.command("ls")(ls.ls)
 app.command("show")(show.show)
 app.command("stats")(stats.stats)
+app.command("compact")(compact.compact)
 app.add_typer(export.app, name="export")
 
 
