@@ -1,4 +1,4 @@
-"""Writes docs/conventions.md and docs/settings.md from the tables in the code.
+"""Writes docs/conventions.md, docs/settings.md and the columns in docs/store.md from the tables in the code.
 
     python scripts/make_docs.py [--check]
 
@@ -8,12 +8,15 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from otel_gym.conventions import GYM_ATTRIBUTES, SCHEMA_URL
 from otel_gym.settings import SETTINGS
+from otel_gym.store.rows import COLUMNS, SCHEMA_VERSION
+from otel_gym.store.schema import SCHEMA
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTICE = "<!-- Made by scripts/make_docs.py: change the table in {source}, then run `make docs`. -->"
@@ -47,7 +50,33 @@ meaning, `OTEL_SDK_DISABLED=true` turns everything off.
 """
 
 
-PAGES: dict[str, Callable[[], str]] = {"docs/conventions.md": conventions, "docs/settings.md": settings}
+def store() -> str:
+    """The page as it is, with the columns that the code has."""
+    rows = (
+        (
+            f"`{column.name}`",
+            str(SCHEMA.field(column.name).type).replace("element: ", ""),
+            column.meaning,
+            f"`{column.attribute}`" if column.attribute else "",
+        )
+        for column in COLUMNS
+    )
+    page = (ROOT / "docs/store.md").read_text(encoding="utf-8")
+    page = _between(page, "columns", f"\n{_table(('column', 'type', 'meaning', 'attribute'), rows)}\n")
+    return _between(page, "version", SCHEMA_VERSION)
+
+
+def _between(page: str, mark: str, text: str) -> str:
+    """``page`` with ``text`` between the comments ``mark`` and ``/mark``."""
+    pattern = re.compile(rf"(<!-- {mark}\b[^>]*-->).*?(<!-- /{mark} -->)", re.DOTALL)
+    return pattern.sub(lambda found: found[1] + text + found[2], page)
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/conventions.md": conventions,
+    "docs/settings.md": settings,
+    "docs/store.md": store,
+}
 
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
