@@ -20,7 +20,10 @@ from table import Figure, markdown_table, print_table, read_table
 HERE = Path(__file__).resolve().parent
 
 # The scripts of this folder that measure, with what they measure. The others compare with reference folders.
-BENCHMARKS = {"capture.py": "What capture adds to one model call"}
+BENCHMARKS = {
+    "capture.py": "What capture adds to one model call",
+    "parquet.py": "The sealed form: size, compaction, joins",
+}
 
 PACKAGES = (
     "opentelemetry-sdk",
@@ -32,6 +35,7 @@ PACKAGES = (
     "pydantic",
     "msgspec",
     "pyarrow",
+    "duckdb",
 )
 
 

@@ -24,12 +24,15 @@ import pyarrow.parquet as pq
 
 from otel_gym.store.layout import BLOBS, COMPACTING, LIVE_SUFFIX, MANIFEST, PARQUET, rollout_folder
 from otel_gym.store.live_files import (
+    LineReader,
     LiveFile,
+    end_of_line,
     end_of_lines,
     fingerprint,
-    lines_between,
+    first_run_id,
     live_files,
     may_be_written,
+    opened,
 )
 from otel_gym.store.locks import LockedError, locked
 from otel_gym.store.otlp_json import MalformedLineError
@@ -44,7 +47,7 @@ from otel_gym.store.parquet import (
     verify_part,
 )
 from otel_gym.store.reader import Damage
-from otel_gym.store.rows import REQUEST, RESPONSE, ROLLOUT, SPAN, TRACE, LineRows, Row, rank
+from otel_gym.store.rows import REQUEST, RESPONSE, ROLLOUT, RUN, SPAN, TRACE, LineRows, Row, rank
 from otel_gym.store.span import StoredSpan
 
 __all__ = ["Compaction", "Left", "LockedError", "PartError", "SealedFile", "compact", "remove_sealed", "seal"]
@@ -169,6 +172,7 @@ class _Range:
     file: LiveFile
     start: int
     end: int
+    run_id: str | None = None  # as its first line says
 
     @property
     def size(self) -> int:
@@ -182,17 +186,19 @@ class _Rollout:
     rollout_id: str
     ranges: list[_Range] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
+    rows_bytes: int = 0
     claims: list[Claim] = field(default_factory=list)
 
     @property
     def size(self) -> int:
-        return sum(part.size for part in self.ranges)
+        return self.rows_bytes + sum(part.size for part in self.ranges)
 
 
 class _Work:
     def __init__(self, directory: Path, target: Path, by_rollout: bool, restore: Restore | None) -> None:
         self.directory, self.target, self.by_rollout = directory, target, by_rollout
-        self.lines = LineRows(restore)
+        self.lines, self.reader = LineRows(restore), LineReader()
+        self._temporaries = 0
         self.done = Compaction()
         # Of the target, and of no more rollouts than are at hand: what its parts hold, and in which they do.
         self.claims: dict[tuple[str, str], set[Claim]] = {}
@@ -255,13 +261,21 @@ class _Work:
         return rollouts
 
     def _range(self, file: LiveFile, size: int) -> _Range:
-        start = self._claimed_end(file, size)[0]
-        end = end_of_lines(file.path, start, size)
-        if self.is_ended and end < size and _is_whole_line(file, end, size):
-            end = size
-        return _Range(file, start, end)
+        with opened(file.path) as descriptor:
+            start = self._claimed_end(descriptor, file, size)[0]
+            end = end_of_lines(descriptor, start, size)
+            if self.is_ended and end < size and self._is_whole_line(descriptor, end, size):
+                end = size
+            return _Range(file, start, end, first_run_id(descriptor, start))
 
-    def _claimed_end(self, file: LiveFile, size: int) -> tuple[int, list[Claim]]:
+    def _is_whole_line(self, descriptor: int, start: int, end: int) -> bool:
+        """Whether a writer that has ended left a last line that lacks nothing but its newline."""
+        try:
+            return all(self.lines.rows(line, "") for line in self.reader.lines(descriptor, start, end))
+        except MalformedLineError:
+            return False
+
+    def _claimed_end(self, descriptor: int, file: LiveFile, size: int) -> tuple[int, list[Claim]]:
         """Up to where parts hold the file, without a gap, and the claims that say so."""
         key = (file.rollout_id, file.name)
         claims = self.claims.get(key, set()) | self.elsewhere.get(key, set())
@@ -269,7 +283,7 @@ class _Work:
         used: list[Claim] = []
         while True:
             fitting = [claim for claim in claims if claim.start == end < claim.end <= size]
-            claim = next((c for c in fitting if fingerprint(file.path, c.start, c.end) == c.fingerprint), None)
+            claim = next((c for c in fitting if fingerprint(descriptor, c.start, c.end) == c.fingerprint), None)
             if claim is None:
                 return end, used
             end = claim.end
@@ -315,7 +329,9 @@ class _Work:
                 rollout = found.setdefault(claim.rollout_id, _Rollout(claim.rollout_id))
                 rollout.claims.append(claim)
             for row in parquet_rows(path):
-                found.setdefault(row[ROLLOUT], _Rollout(row[ROLLOUT])).rows.append(row)
+                rollout = found.setdefault(row[ROLLOUT], _Rollout(row[ROLLOUT]))
+                rollout.rows.append(row)
+                rollout.rows_bytes += sum(len(cell) for cell in row if type(cell) is str)
         for rollout_id, rollout in found.items():
             if rollout_id in rollouts and rollouts[rollout_id].size <= PART_BYTES:
                 rollout.ranges = rollouts.pop(rollout_id).ranges
@@ -327,10 +343,10 @@ class _Work:
 
     def _make_part(self, batch: list[_Rollout]) -> None:
         known = self._known_spans(rollout.rollout_id for rollout in batch)
-        writer = PartWriter()
         claims: list[Claim] = []
         superseding: dict[Path, dict[Key, Row]] = {}
         blobs: set[str] = set()
+        writer = self._writer(_first_run(batch))
         for rollout in batch:
             rows, rollout_claims = self._rows(rollout)
             claims += rollout.claims + rollout_claims
@@ -340,7 +356,7 @@ class _Work:
             writer.add(kept, rollout.size)
             self.done.spans += len(kept)
             self.done.duplicates += len(rows) - len(kept)
-            self.done.bytes_read += rollout.size
+            self.done.bytes_read += rollout.size - rollout.rows_bytes
         if not claims:
             return
         self._copy_blobs(blobs)
@@ -351,24 +367,32 @@ class _Work:
         for rollout in batch:
             self.done.sealed += [SealedFile(part.file.path, part.end) for part in rollout.ranges]
 
+    def _writer(self, first_run: str | None) -> PartWriter:
+        """Writes beside the parts; two may be at work at once."""
+        for folder in (PARQUET, COMPACTING, MANIFEST):
+            _make_folder(self.target / folder)
+        self._temporaries += 1
+        return PartWriter(self.target / COMPACTING / f"{self._temporaries}.{os.getpid()}.parquet", first_run)
+
     def _rows(self, rollout: _Rollout) -> tuple[list[Row], list[Claim]]:
-        rows: list[Row] = rollout.rows
+        rows, rollout.rows = rollout.rows, []  # not kept once they are written
         claims = []
         for part in rollout.ranges:
             with suppress(FileNotFoundError):  # its writer sealed and deleted it meanwhile
-                mark = fingerprint(part.file.path, part.start, part.end)
-                found, damaged = self._rows_of_range(part)
+                with opened(part.file.path) as descriptor:
+                    mark = fingerprint(descriptor, part.start, part.end)
+                    found, damaged = self._rows_of_range(descriptor, part)
                 rows += found
                 claims.append(Claim(rollout.rollout_id, part.file.name, part.start, part.end, mark, damaged))
         return rows, claims
 
-    def _rows_of_range(self, part: _Range) -> tuple[list[Row], int]:
+    def _rows_of_range(self, descriptor: int, part: _Range) -> tuple[list[Row], int]:
         """The rows of its lines, and how many lines gave none."""
         rows: list[Row] = []
         damaged = 0
-        for number, line in enumerate(lines_between(part.file.path, part.start, part.end), 1):
+        for number, line in enumerate(self.reader.lines(descriptor, part.start, part.end), 1):
             try:
-                if line.strip():
+                if len(line) > 1 or bytes(line).strip():
                     rows += self.lines.rows(line, part.file.rollout_id)
             except MalformedLineError as error:
                 damaged += 1
@@ -407,14 +431,16 @@ class _Work:
 
     def _replace_rows(self, part: Path, better: dict[Key, Row]) -> None:
         """Writes ``part`` anew, under its name and with its claims, where a later line says more or something else."""
-        writer = PartWriter()
         changed = False
+        rows = []
         for row in parquet_rows(part):
             found = better.get((row[TRACE], row[SPAN]))
             if found is not None and found[ROLLOUT] == row[ROLLOUT] and _says_more(found, row):
                 row, changed = found, True
-            writer.add([row], 4096)
+            rows.append(row)
         if changed:
+            writer = self._writer(rows[0][RUN])
+            writer.add(rows, 4096 * len(rows))
             self._put(writer, part, list(read_footer(part).claims))
 
     def _commit(self, writer: PartWriter, claims: list[Claim]) -> None:
@@ -426,10 +452,8 @@ class _Work:
 
     def _put(self, writer: PartWriter, path: Path, claims: list[Claim]) -> None:
         """Makes the part appear under its name, whole and on disk."""
-        for folder in (path.parent, self.target / COMPACTING, self.target / MANIFEST):
-            _make_folder(folder)
-        temporary = self.target / COMPACTING / f"{path.name}.{os.getpid()}"
-        writer.write(temporary, claims)
+        temporary = writer.path
+        writer.close(claims)
         temporary.chmod(0o600)
         _sync(temporary)
         os.replace(temporary, path)
@@ -498,7 +522,8 @@ class _Work:
     def _why_kept(self, file: LiveFile, verified: dict[Path, bool]) -> str | None:
         try:
             size = file.path.stat().st_size
-            end, claims = self._claimed_end(file, size)
+            with opened(file.path) as descriptor:
+                end, claims = self._claimed_end(descriptor, file, size)
         except FileNotFoundError:
             return "it is gone"
         if end != size:
@@ -525,12 +550,11 @@ class _Work:
             return False
 
 
-def _is_whole_line(file: LiveFile, start: int, end: int) -> bool:
-    """Whether a writer that has ended left a last line that lacks nothing but its newline."""
-    try:
-        return bool(LineRows().rows(b"".join(lines_between(file.path, start, end)), file.rollout_id))
-    except MalformedLineError:
-        return False
+def _first_run(batch: list[_Rollout]) -> str | None:
+    """The least run id of a batch, as far as first lines and rows say."""
+    runs = {row[RUN] for rollout in batch for row in rollout.rows[:1]}
+    runs.update(part.run_id for rollout in batch for part in rollout.ranges)
+    return None if None in runs else min(runs, default=None)
 
 
 def _pieces(rollout: _Rollout) -> Iterator[_Rollout]:
@@ -543,17 +567,12 @@ def _pieces(rollout: _Rollout) -> Iterator[_Rollout]:
         while start < part.end:
             end = part.end
             if end - start > PART_BYTES:
-                end = end_of_lines(part.file.path, start, start + PART_BYTES)
-                if end == start:  # a line longer than a part: to its end
-                    end = _end_of_line(part.file.path, start, part.end)
-            yield _Rollout(rollout.rollout_id, [_Range(part.file, start, end)])
+                with opened(part.file.path) as descriptor:
+                    end = end_of_lines(descriptor, start, start + PART_BYTES)
+                    if end == start:  # a line longer than a part: to its end
+                        end = end_of_line(descriptor, start, part.end)
+            yield _Rollout(rollout.rollout_id, [_Range(part.file, start, end, part.run_id)])
             start = end
-
-
-def _end_of_line(path: Path, start: int, end: int) -> int:
-    with path.open("rb") as file:
-        file.seek(start)
-        return min(end, start + len(file.readline()))
 
 
 def _says_more(row: Row, other: Row) -> bool:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from otel_gym.store.layout import LIVE_SUFFIX, SPANS, is_this_host, rollout_id_of_folder
 
 # Enough of both ends to tell two files of one name apart: it holds the ids of spans.
-_FINGERPRINT_BYTES = 64 * 1024
-_READ_BYTES = 8 * 1024 * 1024
+_FINGERPRINT_BYTES = 8 * 1024
+_SEARCH_BYTES = 64 * 1024
+_READ_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +35,20 @@ class LiveFile:
 
 def live_files(directory: Path) -> Iterator[LiveFile]:
     """Every live file, in the order of rollout id and name."""
-    try:
-        folders = sorted((directory / SPANS).iterdir())
-    except FileNotFoundError:
-        return
-    for folder in folders:
-        rollout_id = rollout_id_of_folder(folder)
+    spans = directory / SPANS
+    for folder in _names(spans):
+        rollout_id = rollout_id_of_folder(spans / folder)
         if rollout_id:
-            for path in sorted(folder.glob(f"*{LIVE_SUFFIX}")):
-                yield LiveFile(path, rollout_id)
+            for name in _names(spans / folder):
+                if name.endswith(LIVE_SUFFIX):
+                    yield LiveFile(spans / folder / name, rollout_id)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def may_be_written(file: LiveFile, idle_s: float) -> bool:
@@ -74,42 +82,79 @@ def _started(pid: int) -> float | None:
         return None
 
 
-def end_of_lines(path: Path, start: int, size: int) -> int:
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """A descriptor to read from by position; many small files are opened here, so without Python's own buffers."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def end_of_lines(descriptor: int, start: int, size: int) -> int:
     """Where the last whole line between ``start`` and ``size`` ends; ``start`` if there is none."""
-    with path.open("rb") as file:
-        end = size
-        while end > start:
-            begin = max(start, end - _FINGERPRINT_BYTES)
-            file.seek(begin)
-            newline = file.read(end - begin).rfind(b"\n")
-            if newline >= 0:
-                return begin + newline + 1
-            end = begin
+    end, step = size, 1
+    while end > start:
+        begin = max(start, end - step)
+        newline = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        end, step = begin, _SEARCH_BYTES
     return start
 
 
-def fingerprint(path: Path, start: int, end: int) -> str:
+def end_of_line(descriptor: int, start: int, end: int) -> int:
+    """Where the first line after ``start`` ends; ``end`` if it has no newline before that."""
+    while start < end:
+        block = os.pread(descriptor, min(_SEARCH_BYTES, end - start), start)
+        newline = block.find(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        if not block:
+            break
+        start += len(block)
+    return end
+
+
+def fingerprint(descriptor: int, start: int, end: int) -> str:
     """Of the bytes from ``start`` to ``end``: their number and what stands at both ends."""
-    with path.open("rb") as file:
-        file.seek(start)
-        head = file.read(min(end - start, _FINGERPRINT_BYTES))
-        file.seek(max(start, end - _FINGERPRINT_BYTES))
-        tail = file.read(min(end - start, _FINGERPRINT_BYTES))
+    size = min(end - start, _FINGERPRINT_BYTES)
+    head, tail = os.pread(descriptor, size, start), os.pread(descriptor, size, end - size)
     return hashlib.sha256(b"%d:%b:%b" % (end - start, head, tail)).hexdigest()[:16]
 
 
-def lines_between(path: Path, start: int, end: int) -> Iterator[bytes]:
-    """The lines from ``start`` to ``end``, each whole, without its newline."""
-    rest = b""
-    with path.open("rb") as file:
-        file.seek(start)
+_RUN_ID = re.compile(rb'"gym\.run\.id","value":\{"stringValue":"([A-Za-z0-9._-]+)"')
+
+
+def first_run_id(descriptor: int, start: int) -> str | None:
+    """The run id that the first line names near its beginning; a guess, from which order is planned."""
+    found = _RUN_ID.search(os.pread(descriptor, _FINGERPRINT_BYTES, start))
+    return found[1].decode() if found else None
+
+
+class LineReader:
+    """Reads lines, one file after the other, in the same memory."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(_READ_BYTES)
+
+    def lines(self, descriptor: int, start: int, end: int) -> Iterator[memoryview]:
+        """The lines from ``start`` to ``end`` without their newlines; each holds until the next is asked for."""
+        held = 0  # of an unfinished line, at the front
         while start < end:
-            block = file.read(min(_READ_BYTES, end - start))
-            if not block:
+            if held == len(self._buffer):
+                self._buffer = self._buffer + bytearray(held)
+            view = memoryview(self._buffer)
+            got = os.preadv(descriptor, [view[held : held + end - start]], start)
+            if not got:
                 break
-            start += len(block)
-            lines = (rest + block).split(b"\n")
-            rest = lines.pop()
-            yield from lines
-    if rest:
-        yield rest
+            start += got
+            stop, at = held + got, 0
+            while (newline := self._buffer.find(b"\n", at, stop)) >= 0:
+                yield view[at:newline]
+                at = newline + 1
+            held = stop - at
+            view[:held] = bytes(view[at:stop])
+        if held:
+            yield memoryview(self._buffer)[:held]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import inspect
+import itertools
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,12 +28,16 @@ from otel_gym.store.span import StoredSpan
 PART_PREFIX = "part-"
 PART_SUFFIX = ".parquet"
 
-# Level 3 is a third smaller than level 1 on spans with content, for a fifth more time.
+# Level 3 makes a tenth less of spans with content than level 1, for a third more time.
 COMPRESSION = "zstd"
-COMPRESSION_LEVEL = 3
+COMPRESSION_LEVEL = 1
 # A row group ends at whichever comes first: small ones cost size and time, large ones memory.
 ROW_GROUP_ROWS = 8192
 ROW_GROUP_BYTES = 32 * 1024 * 1024
+
+# Rows become Arrow in steps, so that the same memory serves again and again.
+_BATCH_ROWS = 1024
+_BATCH_BYTES = 4 * 1024 * 1024
 
 _CLAIMS_KEY = b"otel_gym.claims"
 _READ_ROWS = 512
@@ -74,62 +79,119 @@ def part_paths(directory: Path) -> list[Path]:
 
 
 class PartWriter:
-    """Collects the rows of a part, rollout by rollout, and writes them sorted. Holds them all, as Arrow."""
+    """Writes the rows of a part, which come rollout by rollout, sorted by (run, rollout, start).
 
-    def __init__(self) -> None:
-        self._pending: list[Row] = []
-        self._pending_bytes = 0
-        self._batches: list[pa.RecordBatch] = []
-        self._keys: list[tuple[str, str, int, str]] = []
-        self._is_sorted = True
+    Rows of ``first_run``, the least run id as far as is known, are written as they come, so that memory holds one row
+    group of them; those of other runs wait until the end.
+    """
 
-    @property
-    def rows(self) -> int:
-        return len(self._keys)
+    def __init__(self, path: Path, first_run: str | None = None) -> None:
+        self.rows = 0
+        self.path = path
+        self._first_run = first_run or ""
+        self._runs: dict[str, _Rows] = {}
+        self._writer = pq.ParquetWriter(path, SCHEMA, **_options())
 
-    def add(self, rows: Sequence[Row], size: int) -> None:
-        """Rows of whole rollouts; ``size`` is about what they weigh, in bytes."""
+    def add(self, rows: list[Row], size: int) -> None:
+        """Rows of one rollout, more of which may follow; ``size`` is about what they weigh, in bytes."""
         if not rows:
             return
-        for row in sorted(rows, key=_sort_key):
-            key = _sort_key(row)
-            if self._keys and key < self._keys[-1]:
-                self._is_sorted = False
-            self._keys.append(key)
-            self._pending.append(row)
-        self._pending_bytes += size
-        if len(self._pending) >= ROW_GROUP_ROWS or self._pending_bytes >= ROW_GROUP_BYTES:
-            self._convert()
+        rows.sort(key=_sort_key)
+        self.rows += len(rows)
+        mean = max(1, size // len(rows))
+        for run_id, found in itertools.groupby(rows, _run_of):
+            run = self._runs.setdefault(run_id, _Rows())
+            run.add(list(found), mean)
+            if run_id == self._first_run and run.fill_a_row_group():
+                self._write(run)
+
+    def _write(self, run: _Rows) -> None:
+        for table in run.row_groups():
+            self._writer.write_table(table, row_group_size=table.num_rows)
+
+    def close(self, claims: Sequence[Claim]) -> None:
+        """Writes what waits, and the footer. The file is whole then, though not yet on disk."""
+        runs = sorted(self._runs.items())
+        is_sorted = all(run.is_sorted for _, run in runs) and (not runs or runs[0][0] >= self._first_run)
+        for _, run in runs:
+            self._write(run)
+        if not is_sorted:
+            self._sort_anew()
+        self._writer.add_key_value_metadata({_CLAIMS_KEY: _packed(claims)})
+        self._writer.close()
+
+    def _sort_anew(self) -> None:
+        """Where a rollout came in pieces, or a run id was less than the first: as a whole, in memory."""
+        self._writer.close()
+        table = pq.read_table(self.path, partitioning=None)
+        step = min(ROW_GROUP_ROWS, max(1, ROW_GROUP_BYTES * table.num_rows // max(1, table.nbytes)))
+        cells = (table[name].to_pylist() for name in (*SORTED_BY, "span_id"))
+        keys = [(run or "", *others) for run, *others in zip(*cells, strict=True)]
+        order = pa.array(sorted(range(len(keys)), key=keys.__getitem__))
+        self._writer = pq.ParquetWriter(self.path, SCHEMA, **_options())
+        for start in range(0, table.num_rows, step):
+            self._writer.write_table(table.take(order[start : start + step]), row_group_size=step)
+
+
+class _Rows:
+    """Rows of one run that are not written yet; turned into Arrow early, where they take less memory."""
+
+    def __init__(self) -> None:
+        self.is_sorted = True
+        self._last: SortKey | None = None
+        self._rows: list[Row] = []
+        self._rows_bytes = 0
+        self._batches: list[tuple[pa.RecordBatch, int]] = []
+        self._count = self._bytes = 0
+
+    def add(self, rows: list[Row], mean: int) -> None:
+        """Sorted rows of one rollout, of ``mean`` bytes each."""
+        if self._last is not None and _sort_key(rows[0]) < self._last:
+            self.is_sorted = False
+        self._last = _sort_key(rows[-1])
+        step = max(1, min(_BATCH_ROWS, _BATCH_BYTES // mean))
+        for start in range(0, len(rows), step):
+            some = rows[start : start + step]
+            self._rows += some
+            self._rows_bytes += mean * len(some)
+            if self._rows_bytes >= _BATCH_BYTES or len(self._rows) >= _BATCH_ROWS:
+                self._convert()
+        self._count += len(rows)
+        self._bytes += mean * len(rows)
+
+    def fill_a_row_group(self) -> bool:
+        return self._count >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES
 
     def _convert(self) -> None:
-        mean = max(1, self._pending_bytes // len(self._pending))
-        step = max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // mean))
-        for start in range(0, len(self._pending), step):
-            self._batches.append(batch_of_rows(self._pending[start : start + step]))
-        self._pending, self._pending_bytes = [], 0
+        if self._rows:
+            self._batches.append((batch_of_rows(self._rows), self._rows_bytes))
+            self._rows, self._rows_bytes = [], 0
 
-    def write(self, path: Path, claims: Sequence[Claim]) -> None:
-        """Writes the part; a row group for each batch of rows."""
-        if self._pending:
-            self._convert()
-        metadata = {_CLAIMS_KEY: _packed(claims)}
-        with pq.ParquetWriter(path, SCHEMA, **_options()) as writer:
-            for batch in self._sorted_batches():
-                writer.write_batch(batch, row_group_size=batch.num_rows)
-            writer.add_key_value_metadata(metadata)
-
-    def _sorted_batches(self) -> Iterator[pa.RecordBatch]:
-        if self._is_sorted:
-            yield from self._batches
-            return
-        order = sorted(range(len(self._keys)), key=self._keys.__getitem__)
-        table = pa.Table.from_batches(self._batches, SCHEMA)
-        step = max(1, len(order) // max(1, len(self._batches)))
-        for start in range(0, len(order), step):
-            yield from table.take(pa.array(order[start : start + step])).combine_chunks().to_batches()
+    def row_groups(self) -> Iterator[pa.Table]:
+        """Everything, a table a row group; nothing is left."""
+        self._convert()
+        group: list[pa.RecordBatch] = []
+        count = size = 0
+        for batch, batch_bytes in self._batches:
+            if group and (count + batch.num_rows > ROW_GROUP_ROWS or size + batch_bytes > ROW_GROUP_BYTES):
+                yield pa.Table.from_batches(group)
+                group, count, size = [], 0, 0
+            group.append(batch)
+            count += batch.num_rows
+            size += batch_bytes
+        if group:
+            yield pa.Table.from_batches(group)
+        self._batches, self._count, self._bytes = [], 0, 0
 
 
-def _sort_key(row: Row) -> tuple[str, str, int, str]:
+SortKey = tuple[str, str, int, str]
+
+
+def _run_of(row: Row) -> str:
+    return row[RUN] or ""
+
+
+def _sort_key(row: Row) -> SortKey:
     return row[RUN] or "", row[ROLLOUT], row[START], row[SPAN]
 
 

@@ -420,19 +420,19 @@ class LineRows:
         self._restored = restored
         self._resources: dict[bytes, tuple[str | None, str | None, str | None]] = {}
 
-    def rows(self, line: bytes, rollout_id: str) -> list[Row]:
+    def rows(self, line: bytes | memoryview, rollout_id: str) -> list[Row]:
         """The rows of one line; MalformedLineError as ``spans_of_line``."""
         try:
             return self._quick_rows(line, rollout_id)
         except (_OddError, msgspec.MsgspecError, ValueError, UnicodeError):
-            return [self._slow_row(span, rollout_id) for span in spans_of_line(line)]
+            return [self._slow_row(span, rollout_id) for span in spans_of_line(bytes(line))]
 
     def _slow_row(self, span: StoredSpan, rollout_id: str) -> Row:
         if self._restored is not None and names.REQUEST_BODY in span.attributes:
             span = self._restored(span)
         return row_of_span(span, rollout_id)
 
-    def _quick_rows(self, line: bytes, rollout_id: str) -> list[Row]:
+    def _quick_rows(self, line: bytes | memoryview, rollout_id: str) -> list[Row]:
         rows = []
         for group in _decode_line(line).resourceSpans:
             raw = bytes(group.resource)
@@ -490,7 +490,14 @@ def _quick_row(span: _Span, rollout_id: str) -> Row:
             else:
                 raise _OddError
             continue
-        kind, content = _content(value)
+        if value.intValue is not None:
+            kind, content = INT, int(value.intValue)
+            if not -_INT64 <= content < _INT64:
+                raise _OddError
+        elif value.boolValue is not None:
+            kind, content = FLAG, value.boolValue
+        else:
+            kind, content = _content(value)
         if place is None:
             rest[name] = content
         elif place[1] == kind:
@@ -524,15 +531,7 @@ def _quick_row(span: _Span, rollout_id: str) -> Row:
 
 
 def _content(value: _Value) -> tuple[str, Any]:
-    """A value that is no text, and the kind of column that says it exactly."""
-    number = value.intValue
-    if number is not None:
-        whole = int(number)
-        if not fits_int64(whole):
-            raise _OddError
-        return INT, whole
-    if value.boolValue is not None:
-        return FLAG, value.boolValue
+    """A value that is no text, number or flag, and the kind of column that says it exactly."""
     if value.doubleValue is not None:
         if type(value.doubleValue) is not float or not math.isfinite(value.doubleValue):
             raise _OddError
@@ -554,6 +553,7 @@ class _Texts(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 _decode_texts = msgspec.json.Decoder(_Texts).decode
+_INT64 = 2**63
 _NONE = (b"", b"[]", b"null")
 
 

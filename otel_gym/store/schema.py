@@ -36,15 +36,17 @@ SORTED_BY = ("run_id", "rollout_id", "start_ns")
 # Columns that few values repeat in; a dictionary of bodies would cost time and win nothing.
 DICTIONARIES = [column.name for column in COLUMNS if column.repeats]
 
+_KINDS = [field.type for field in SCHEMA]
 _TWINS = ((AT["start_time"], AT["start_ns"]), (AT["end_time"], AT["end_ns"]))
 
 
 def batch_of_rows(rows: list[Row]) -> pa.RecordBatch:
     """Rows as Arrow; the timestamps are made here from the nanoseconds."""
     cells = list(zip(*rows, strict=True))
+    number = len(rows)
     arrays = [
-        None if field.type == _TYPES[TIME] else pa.array(column, field.type)
-        for field, column in zip(SCHEMA, cells, strict=True)
+        pa.nulls(number, kind) if column.count(None) == number else pa.array(column, kind)
+        for kind, column in zip(_KINDS, cells, strict=True)
     ]
     for twin, nanoseconds in _TWINS:
         arrays[twin] = pc.divide(arrays[nanoseconds], 1000).cast(_TYPES[TIME])

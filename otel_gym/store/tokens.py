@@ -14,7 +14,6 @@ from otel_gym.wire.dialects import DIALECTS
 from otel_gym.wire.exchange import Exchange, JsonObject
 from otel_gym.wire.parse import parse_exchange
 
-_HINTS = ("token_ids", "logprob", "log_probs")
 _INT32 = 2**31
 
 
@@ -30,7 +29,7 @@ NO_TOKENS = Tokens()
 
 
 def may_hold_tokens(body: str) -> bool:
-    return any(hint in body for hint in _HINTS)
+    return "token_ids" in body or ("prob" in body and ("logprob" in body or "log_probs" in body))
 
 
 def tokens_of(attributes: Mapping[str, Any], body: str) -> Tokens:

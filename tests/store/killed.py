@@ -56,16 +56,16 @@ def die_at(step: int) -> None:
 
     for name in CALLS:
         setattr(os, name, counted(getattr(os, name)))
-    write = PartWriter.write
+    close = PartWriter.close
 
-    def write_half(self: PartWriter, path: Path, claims: Any) -> None:
-        write(self, path, claims)
-        content = path.read_bytes()
-        path.write_bytes(content[: len(content) // 2])
+    def close_half(self: PartWriter, claims: Any) -> None:
+        close(self, claims)
+        content = self.path.read_bytes()
+        self.path.write_bytes(content[: len(content) // 2])
         count()
-        path.write_bytes(content)
+        self.path.write_bytes(content)
 
-    PartWriter.write = write_half  # type: ignore[method-assign]
+    PartWriter.close = close_half  # type: ignore[method-assign]
 
 
 def main() -> None:
