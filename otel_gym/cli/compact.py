@@ -5,13 +5,18 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from otel_gym.cli.common import DAMAGED, CommandError, Directory, said_failures
 from otel_gym.settings import read_settings
+
+if TYPE_CHECKING:
+    from otel_gym.store.compact import Compaction
 
 _SAID_OF_DAMAGE = 20
 
@@ -45,20 +50,17 @@ def compact(
         otel-gym compact --dir ./otel_gym_store
         otel-gym compact --dir ./otel_gym_store --into /data/rollouts --remove
     """
-    from otel_gym.store.compact import (
-        Compaction,
-        LockedError,
-        PartError,
-    )  # pyarrow is slow to load
+    # pyarrow is slow to load
+    from otel_gym.store.compact import LockedError, PartError
     from otel_gym.store.compact import compact as compact_store
 
     with said_failures():
         folder = directory if directory is not None else read_settings().directory
         if not any((folder / name).is_dir() for name in ("spans", "parquet")):
             raise CommandError(f"{folder}: no store of otel_gym; give its folder with --dir or OTEL_GYM_DIR")
-        gc.disable()  # rows are lists without cycles, of which the collector would look at each, many times
         try:
-            done: Compaction = compact_store(folder, into=into, by_rollout=by_rollout, remove=remove, idle_s=idle)
+            with _without_collector():
+                done = compact_store(folder, into=into, by_rollout=by_rollout, remove=remove, idle_s=idle)
         except (LockedError, PartError) as error:
             raise CommandError(str(error)) from None
         except OSError as error:
@@ -68,10 +70,19 @@ def compact(
             raise typer.Exit(DAMAGED)
 
 
-def _say(done: object) -> None:
-    from otel_gym.store.compact import Compaction
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Rows are lists without cycles, each of which Python's collector would look at many times."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
-    assert isinstance(done, Compaction)
+
+def _say(done: Compaction) -> None:
     size = f", {done.bytes_read:,} → {done.bytes_written:,} bytes" if done.bytes_read else ""
     typer.echo(f"{done.spans:,} spans of {done.rollouts:,} rollouts in {len(done.parts):,} new parts{size}")
     if done.duplicates:
