@@ -7,7 +7,7 @@ ROLLOUTS ?=
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types floors docs-fresh fuzz corpus demo-spans bench docs pins clean
+.PHONY: help demo engines test check lint types floors docs-fresh fuzz corpus demo-spans bench docs pins clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -17,6 +17,14 @@ help: ## what there is to make
 
 demo: .venv/installed ## rollouts through the proxy and real clients, in ./otel_gym_demo (ROLLOUTS=N)
 	@$(BIN)/otel-gym demo --dir ./otel_gym_demo $(if $(ROLLOUTS),--rollouts $(ROLLOUTS))
+
+.venv-engines/installed: .venv/installed requirements/engines.txt
+	@rm -rf .venv-engines
+	@$(BIN)/python -m venv .venv-engines
+	@.venv-engines/bin/python -m pip install --quiet --progress-bar off -r requirements/engines.txt
+	@touch $@
+
+engines: .venv-engines/installed ## polars, Spark and Ray in .venv-engines (1.3 GB), with which the tests read Parquet
 
 test: .venv/installed ## the tests; those that are left out are listed with the reason
 	@$(BIN)/python -m pytest -rs
@@ -60,7 +68,7 @@ endif
 bench: .venv/installed ## every benchmark; writes docs/benchmarks.md
 	$(BIN)/python bench/run_all.py --write docs/benchmarks.md
 
-docs: .venv/installed ## docs/conventions.md and docs/settings.md from the tables in the code
+docs: .venv/installed ## docs/conventions.md, docs/settings.md and the columns in docs/store.md from the tables in the code
 	$(BIN)/python scripts/make_docs.py
 
 pins: .venv/installed ## requirements/dev.txt from what is installed in .venv
@@ -70,5 +78,5 @@ pins: .venv/installed ## requirements/dev.txt from what is installed in .venv
 	mv requirements/dev.txt.pinned requirements/dev.txt
 
 clean: ## everything that make made
-	rm -rf .venv build dist otel_gym_demo .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-engines build dist otel_gym_demo .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find otel_gym tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -23,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 BENCHMARKS = {
     "capture.py": "What capture adds to one model call",
     "read.py": "How fast a store is read, in how much memory",
+    "parquet.py": "The sealed form: size, compaction, joins",
 }
 
 PACKAGES = (
@@ -35,6 +36,7 @@ PACKAGES = (
     "pydantic",
     "msgspec",
     "pyarrow",
+    "duckdb",
 )
 
 

@@ -21,6 +21,7 @@ logger = logging.getLogger("otel_gym")
 DEFAULT_DIRECTORY = "otel_gym_store"
 DEFAULT_QUEUE_BYTES = 64 * 1024 * 1024
 DEFAULT_EXIT_TIMEOUT_S = 2.0
+DEFAULT_SEAL_AFTER_S = 300.0
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
@@ -111,6 +112,20 @@ SETTINGS: tuple[Setting, ...] = (
         "async or sync",
     ),
     Setting(
+        "OTEL_GYM_FORMAT",
+        "`jsonl`; or `parquet`: a process seals its own files of a rollout when its root span ends",
+        "jsonl",
+        _one_of("jsonl", "parquet"),
+        "jsonl or parquet",
+    ),
+    Setting(
+        "OTEL_GYM_SEAL_AFTER",
+        "with `parquet`: seals a rollout whose root span ends elsewhere when it was silent for so long, in seconds",
+        str(DEFAULT_SEAL_AFTER_S),
+        _seconds,
+        "a number of seconds >= 0",
+    ),
+    Setting(
         "OTEL_GYM_QUEUE_BYTES",
         "bound of what waits for the writer; more is kept as head, length and sha256, and counted",
         str(DEFAULT_QUEUE_BYTES),
@@ -143,6 +158,8 @@ class Settings:
     content_once: bool = True
     fsync: str = "never"
     durability: str = "async"
+    format: str = "jsonl"
+    seal_after_s: float = DEFAULT_SEAL_AFTER_S
     queue_bytes: int = DEFAULT_QUEUE_BYTES
     exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S
     problems: tuple[str, ...] = ()
@@ -162,6 +179,8 @@ _FIELDS = {
     "OTEL_GYM_CONTENT_ONCE": "content_once",
     "OTEL_GYM_FSYNC": "fsync",
     "OTEL_GYM_DURABILITY": "durability",
+    "OTEL_GYM_FORMAT": "format",
+    "OTEL_GYM_SEAL_AFTER": "seal_after_s",
     "OTEL_GYM_QUEUE_BYTES": "queue_bytes",
     "OTEL_GYM_EXIT_TIMEOUT": "exit_timeout_s",
 }

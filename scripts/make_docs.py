@@ -1,4 +1,4 @@
-"""Writes docs/conventions.md, docs/settings.md and the reference in docs/python.md from what the code says.
+"""Writes docs/conventions.md, docs/settings.md, the columns in docs/store.md and the reference in docs/python.md.
 
     python scripts/make_docs.py [--check]
 
@@ -17,6 +17,8 @@ from pathlib import Path
 import otel_gym
 from otel_gym.conventions import GYM_ATTRIBUTES, SCHEMA_URL
 from otel_gym.settings import SETTINGS
+from otel_gym.store.rows import COLUMNS, SCHEMA_VERSION
+from otel_gym.store.schema import SCHEMA
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTICE = "<!-- Made by scripts/make_docs.py: change the table in {source}, then run `make docs`. -->"
@@ -96,10 +98,33 @@ def _prose(item: object) -> str:
     return "\n".join(lines).strip()
 
 
+def store() -> str:
+    """The page as it is, with the columns that the code has."""
+    rows = (
+        (
+            f"`{column.name}`",
+            str(SCHEMA.field(column.name).type).replace("element: ", ""),
+            column.meaning,
+            f"`{column.attribute}`" if column.attribute else "",
+        )
+        for column in COLUMNS
+    )
+    page = (ROOT / "docs/store.md").read_text(encoding="utf-8")
+    page = _between(page, "columns", f"\n{_table(('column', 'type', 'meaning', 'attribute'), rows)}\n")
+    return _between(page, "version", SCHEMA_VERSION)
+
+
+def _between(page: str, mark: str, text: str) -> str:
+    """``page`` with ``text`` between the comments ``mark`` and ``/mark``."""
+    pattern = re.compile(rf"(<!-- {mark}\b[^>]*-->).*?(<!-- /{mark} -->)", re.DOTALL)
+    return pattern.sub(lambda found: found[1] + text + found[2], page)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "docs/conventions.md": conventions,
     "docs/settings.md": settings,
     "docs/python.md": python,
+    "docs/store.md": store,
 }
 
 

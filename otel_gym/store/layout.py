@@ -4,6 +4,9 @@
     <dir>/blobs/<sha256>                          media, once
     <dir>/open/<writer>.jsonl                     start records of spans that are still open
     <dir>/counts/<writer>.json                    what a process counted: uncaptured calls, lost spans
+    <dir>/parquet/part-*.parquet                  sealed form, nothing else in the folder
+    <dir>/manifest/part-*.json                    what each part holds, for people; what counts is the parts' footers
+    <dir>/compacting/                             parts that are not whole yet
 
 One file per process and rollout, created exclusively, so that no two writers ever share one: no
 lock between processes, and nothing torn on network file systems.
@@ -24,6 +27,8 @@ COUNTS = "counts"
 BLOBS = "blobs"
 OPEN = "open"
 PARQUET = "parquet"
+MANIFEST = "manifest"
+COMPACTING = "compacting"
 ROLLOUT_KEY = "rollout_id="
 LIVE_SUFFIX = ".jsonl"
 
@@ -47,6 +52,11 @@ def new_writer_name(service: str) -> str:
     """``<service>.<host>.<pid>.<8 random hex>``: unique to a process, even across forks and hosts."""
     parts = (_name_part(service), _name_part(socket.gethostname()), str(os.getpid()), os.urandom(4).hex())
     return ".".join(parts)
+
+
+def is_this_host(part: str) -> bool:
+    """Whether the host in a writer's name is the one that this process runs on."""
+    return part == _name_part(socket.gethostname())
 
 
 def _name_part(text: str) -> str:

@@ -71,7 +71,7 @@ def found(store: Path, rollout_id: str, spans: int) -> list[RolloutSpans]:
     assert otel_gym.flush(10)
     for _ in range(200):
         rollouts = list(Store(store).rollouts(rollout_id))
-        if sum(len(rollout.spans) for rollout in rollouts) >= spans:
+        if sum(span.end_ns is not None for rollout in rollouts for span in rollout.spans) >= spans:
             return rollouts
         threading.Event().wait(0.05)
     raise AssertionError("the spans did not come")

@@ -1,0 +1,97 @@
+"""``otel-gym compact``: the sealed form, which SQL engines read."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from otel_gym.cli.common import DAMAGED, CommandError, Directory, said_failures
+from otel_gym.settings import read_settings
+
+if TYPE_CHECKING:
+    from otel_gym.store.compact import Compaction
+
+_SAID_OF_DAMAGE = 20
+
+
+def compact(
+    directory: Directory = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into", metavar="DATASET", help="Another store: everything goes to its parts.", show_default=False
+        ),
+    ] = None,
+    by_rollout: Annotated[
+        bool, typer.Option("--by-rollout", help="One file a rollout: to hand single ones on. Slower and larger.")
+    ] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Delete what stands, read back and checked, in Parquet.")
+    ] = False,
+    idle: Annotated[
+        float,
+        typer.Option("--idle", help="Seconds of silence after which a writer on another host counts as ended.", min=0),
+    ] = 3600,
+) -> None:
+    """Seal the spans of ended processes in Parquet files of many rollouts, DIR/parquet/part-*.parquet.
+
+    Files of processes that may still run are left for the next time. It may be killed at any moment and run again; each
+    span stands in one part. docs/store.md gives the columns, and a query for DuckDB, polars, Spark, Ray and pyarrow.
+
+    \b
+    Example:
+        otel-gym compact --dir ./otel_gym_store
+        otel-gym compact --dir ./otel_gym_store --into /data/rollouts --remove
+    """
+    # pyarrow is slow to load
+    from otel_gym.store.compact import LockedError, PartError
+    from otel_gym.store.compact import compact as compact_store
+
+    with said_failures():
+        folder = directory if directory is not None else read_settings().directory
+        if not any((folder / name).is_dir() for name in ("spans", "parquet")):
+            raise CommandError(f"{folder}: no store of otel_gym; give its folder with --dir or OTEL_GYM_DIR")
+        try:
+            with _without_collector():
+                done = compact_store(folder, into=into, by_rollout=by_rollout, remove=remove, idle_s=idle)
+        except (LockedError, PartError) as error:
+            raise CommandError(str(error)) from None
+        except OSError as error:
+            raise CommandError(f"{error}; what was sealed before stays, run it again") from None
+        _say(done)
+        if done.damage:
+            raise typer.Exit(DAMAGED)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Rows are lists without cycles, each of which Python's collector would look at many times."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _say(done: Compaction) -> None:
+    size = f", {done.bytes_read:,} → {done.bytes_written:,} bytes" if done.bytes_read else ""
+    typer.echo(f"{done.spans:,} spans of {done.rollouts:,} rollouts in {len(done.parts):,} new parts{size}")
+    if done.duplicates:
+        typer.echo(f"{done.duplicates:,} lines repeat a span and count once")
+    if done.removed:
+        typer.echo(f"{done.removed:,} files deleted that stand in Parquet whole")
+    for why, number in Counter(left.why for left in done.left).items():
+        typer.echo(f"{number:,} files left: {why}")
+    for damage in done.damage[:_SAID_OF_DAMAGE]:
+        print(f"otel-gym: {damage}", file=sys.stderr)
+    if len(done.damage) > _SAID_OF_DAMAGE:
+        print(f"otel-gym: and {len(done.damage) - _SAID_OF_DAMAGE:,} more like these", file=sys.stderr)

@@ -1,0 +1,312 @@
+"""Parts: the Parquet files of the sealed form, written whole and read back as spans.
+
+A part says in its own footer which bytes of which live files it holds (``Claim``), so that the rename which makes it
+visible is also what records that: no second file could disagree with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import inspect
+import itertools
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from otel_gym.store.layout import PARQUET
+from otel_gym.store.rows import ROLLOUT, RUN, SPAN, START, Row, span_of_row
+from otel_gym.store.schema import DICTIONARIES, SCHEMA, SORTED_BY, VERSION_KEY, batch_of_rows, rows_of_batch
+from otel_gym.store.span import StoredSpan
+
+PART_PREFIX = "part-"
+PART_SUFFIX = ".parquet"
+
+# Level 3 makes a tenth less of spans with content than level 1, for a third more time.
+COMPRESSION = "zstd"
+COMPRESSION_LEVEL = 1
+# A row group ends at whichever comes first: small ones cost size and time, large ones memory.
+ROW_GROUP_ROWS = 8192
+ROW_GROUP_BYTES = 32 * 1024 * 1024
+
+# Rows become Arrow in steps, so that the same memory serves again and again.
+_BATCH_ROWS = 1024
+_BATCH_BYTES = 4 * 1024 * 1024
+
+_CLAIMS_KEY = b"otel_gym.claims"
+_READ_ROWS = 512
+
+
+class Claim(NamedTuple):
+    """Bytes ``start`` to ``end`` of a rollout's live file, told from a later file of the same name by ``fingerprint``.
+
+    ``damaged``: lines among them that could not be read, and so stand in no part.
+    """
+
+    rollout_id: str
+    file: str
+    start: int
+    end: int
+    fingerprint: str
+    damaged: int = 0
+
+
+class PartError(Exception):
+    """A file under a part's name that is none; the text says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartFooter:
+    rows: int
+    claims: tuple[Claim, ...]
+
+
+def part_name(claims: Sequence[Claim]) -> str:
+    """Follows from the inputs alone, so that making the same part again replaces it."""
+    inputs = json.dumps([claim[:5] for claim in sorted(claims)], separators=(",", ":"))
+    return f"{PART_PREFIX}{hashlib.sha256(inputs.encode()).hexdigest()[:24]}{PART_SUFFIX}"
+
+
+def part_paths(directory: Path) -> list[Path]:
+    """The parts of the store at ``directory``."""
+    return sorted((directory / PARQUET).glob(f"{PART_PREFIX}*{PART_SUFFIX}"))
+
+
+class PartWriter:
+    """Writes the rows of a part, which come rollout by rollout, sorted by (run, rollout, start).
+
+    Rows of ``first_run``, the least run id as far as is known, are written as they come, so that memory holds one row
+    group of them; those of other runs wait until the end.
+    """
+
+    def __init__(self, path: Path, first_run: str | None = None) -> None:
+        self.rows = 0
+        self.path = path
+        self._first_run = first_run or ""
+        self._runs: dict[str, _Rows] = {}
+        self._writer = pq.ParquetWriter(path, SCHEMA, **_options())
+
+    def add(self, rows: list[Row], size: int) -> None:
+        """Rows of one rollout, more of which may follow; ``size`` is about what they weigh, in bytes."""
+        if not rows:
+            return
+        rows.sort(key=_sort_key)
+        self.rows += len(rows)
+        mean = max(1, size // len(rows))
+        for run_id, found in itertools.groupby(rows, _run_of):
+            run = self._runs.setdefault(run_id, _Rows())
+            run.add(list(found), mean)
+            if run_id == self._first_run and run.fill_a_row_group():
+                self._write(run)
+
+    def _write(self, run: _Rows) -> None:
+        for table in run.row_groups():
+            self._writer.write_table(table, row_group_size=table.num_rows)
+
+    def close(self, claims: Sequence[Claim]) -> None:
+        """Writes what waits, and the footer. The file is whole then, though not yet on disk."""
+        runs = sorted(self._runs.items())
+        is_sorted = all(run.is_sorted for _, run in runs) and (not runs or runs[0][0] >= self._first_run)
+        for _, run in runs:
+            self._write(run)
+        if not is_sorted:
+            self._sort_anew()
+        self._writer.add_key_value_metadata({_CLAIMS_KEY: _packed(claims)})
+        self._writer.close()
+
+    def _sort_anew(self) -> None:
+        """Where a rollout came in pieces, or a run id was less than the first: as a whole, in memory."""
+        self._writer.close()
+        table = pq.read_table(self.path, partitioning=None)
+        step = min(ROW_GROUP_ROWS, max(1, ROW_GROUP_BYTES * table.num_rows // max(1, table.nbytes)))
+        cells = (table[name].to_pylist() for name in (*SORTED_BY, "span_id"))
+        keys = [(run or "", *others) for run, *others in zip(*cells, strict=True)]
+        order = pa.array(sorted(range(len(keys)), key=keys.__getitem__))
+        self._writer = pq.ParquetWriter(self.path, SCHEMA, **_options())
+        for start in range(0, table.num_rows, step):
+            self._writer.write_table(table.take(order[start : start + step]), row_group_size=step)
+
+
+class _Rows:
+    """Rows of one run that are not written yet; turned into Arrow early, where they take less memory."""
+
+    def __init__(self) -> None:
+        self.is_sorted = True
+        self._last: SortKey | None = None
+        self._rows: list[Row] = []
+        self._rows_bytes = 0
+        self._batches: list[tuple[pa.RecordBatch, int]] = []
+        self._count = self._bytes = 0
+
+    def add(self, rows: list[Row], mean: int) -> None:
+        """Sorted rows of one rollout, of ``mean`` bytes each."""
+        if self._last is not None and _sort_key(rows[0]) < self._last:
+            self.is_sorted = False
+        self._last = _sort_key(rows[-1])
+        step = max(1, min(_BATCH_ROWS, _BATCH_BYTES // mean))
+        for start in range(0, len(rows), step):
+            some = rows[start : start + step]
+            self._rows += some
+            self._rows_bytes += mean * len(some)
+            if self._rows_bytes >= _BATCH_BYTES or len(self._rows) >= _BATCH_ROWS:
+                self._convert()
+        self._count += len(rows)
+        self._bytes += mean * len(rows)
+
+    def fill_a_row_group(self) -> bool:
+        return self._count >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES
+
+    def _convert(self) -> None:
+        if self._rows:
+            self._batches.append((batch_of_rows(self._rows), self._rows_bytes))
+            self._rows, self._rows_bytes = [], 0
+
+    def row_groups(self) -> Iterator[pa.Table]:
+        """Everything, a table a row group; nothing is left."""
+        self._convert()
+        group: list[pa.RecordBatch] = []
+        count = size = 0
+        for batch, batch_bytes in self._batches:
+            if group and (count + batch.num_rows > ROW_GROUP_ROWS or size + batch_bytes > ROW_GROUP_BYTES):
+                yield pa.Table.from_batches(group)
+                group, count, size = [], 0, 0
+            group.append(batch)
+            count += batch.num_rows
+            size += batch_bytes
+        if group:
+            yield pa.Table.from_batches(group)
+        self._batches, self._count, self._bytes = [], 0, 0
+
+
+SortKey = tuple[str, str, int, str]
+
+
+def _run_of(row: Row) -> str:
+    return row[RUN] or ""
+
+
+def _sort_key(row: Row) -> SortKey:
+    return row[RUN] or "", row[ROLLOUT], row[START], row[SPAN]
+
+
+def _options() -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "compression": COMPRESSION,
+        "compression_level": COMPRESSION_LEVEL,
+        "use_dictionary": DICTIONARIES,
+        "write_statistics": [name for name in SCHEMA.names if name in _WITH_STATISTICS],
+        "write_page_checksum": True,
+        "sorting_columns": [pq.SortingColumn(SCHEMA.get_field_index(name), nulls_first=True) for name in SORTED_BY],
+    }
+    if "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters:
+        options["bloom_filter_options"] = {"rollout_id": {"ndv": ROW_GROUP_ROWS, "fpp": 0.01}}
+    return options
+
+
+# Of a text of many kilobytes nobody asks for the least and the greatest.
+_WITH_STATISTICS = frozenset(
+    field.name for field in SCHEMA if field.type in (pa.int64(), pa.float64(), pa.bool_(), pa.timestamp("us", tz="UTC"))
+) | {*DICTIONARIES, "span_id", "parent_span_id", "model_call_id", "tool_call_id", "response_id"} - {"resource"}
+
+
+def _packed(claims: Sequence[Claim]) -> bytes:
+    """Claims as a footer holds them: text, since other engines read footers as text."""
+    by_rollout: dict[str, list[tuple[Any, ...]]] = {}
+    for claim in sorted(claims):
+        by_rollout.setdefault(claim.rollout_id, []).append(claim[1:])
+    return base64.b64encode(zlib.compress(json.dumps(by_rollout, separators=(",", ":")).encode(), 6))
+
+
+def read_footer(path: Path) -> PartFooter:
+    """What a part says of itself. PartError for a file that is no part of ours or of a later version."""
+    try:
+        metadata = pq.read_metadata(path)
+        known: Mapping[bytes, bytes] = metadata.metadata or {}
+        version, packed = known.get(VERSION_KEY), known.get(_CLAIMS_KEY)
+        if version is None or packed is None:
+            raise PartError(f"{path}: not written by otel_gym; move it out of the folder, which holds parts alone")
+        if version != SCHEMA.metadata[VERSION_KEY]:
+            raise PartError(f"{path}: schema version {version.decode()}, this release reads {_version()}; update it")
+        by_rollout = json.loads(zlib.decompress(base64.b64decode(packed)))
+        claims = tuple(Claim(rollout_id, *claim) for rollout_id, found in by_rollout.items() for claim in found)
+        return PartFooter(metadata.num_rows, claims)
+    except (pa.ArrowException, OSError, ValueError, TypeError, zlib.error) as error:
+        raise PartError(f"{path}: cannot be read as Parquet: {error}") from None
+
+
+def _version() -> str:
+    return str(SCHEMA.metadata[VERSION_KEY].decode())
+
+
+def parquet_spans(path: Path | str, rollout_id: str | None = None) -> Iterator[StoredSpan]:
+    """The spans of a part, or of every part in a folder, in the order of the file; of one rollout only, if given.
+
+    Row groups that cannot hold the rollout are not read. Memory: one batch of rows. Raises PartError.
+    """
+    for row in parquet_rows(path, rollout_id):
+        yield span_of_row(row)
+
+
+def parquet_rows(path: Path | str, rollout_id: str | None = None) -> Iterator[Row]:
+    for part in _parts(Path(path)):
+        try:
+            with pq.ParquetFile(part) as file:
+                groups = _groups_of(file, rollout_id)
+                for batch in file.iter_batches(_READ_ROWS, groups, columns=SCHEMA.names) if groups else ():
+                    for row in rows_of_batch(batch):
+                        if rollout_id is None or row[ROLLOUT] == rollout_id:
+                            yield row
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise PartError(f"{part}: cannot be read: {error}") from None
+
+
+def parquet_rollouts(path: Path | str) -> list[tuple[str | None, str]]:
+    """The (run id, rollout id) of a part or of a folder of parts, each once, sorted."""
+    found: set[tuple[str | None, str]] = set()
+    for part in _parts(Path(path)):
+        try:
+            table = pq.read_table(part, columns=["run_id", "rollout_id"], partitioning=None)
+        except (pa.ArrowException, OSError) as error:
+            raise PartError(f"{part}: cannot be read: {error}") from None
+        for pair in table.group_by(["run_id", "rollout_id"]).aggregate([]).to_pylist():
+            found.add((pair["run_id"], pair["rollout_id"]))
+    return sorted(found, key=lambda pair: (pair[0] or "", pair[1]))
+
+
+def _parts(path: Path) -> list[Path]:
+    return sorted(path.glob(f"{PART_PREFIX}*{PART_SUFFIX}")) if path.is_dir() else [path]
+
+
+def _groups_of(file: pq.ParquetFile, rollout_id: str | None) -> list[int]:
+    metadata = file.metadata
+    groups = range(metadata.num_row_groups)
+    if rollout_id is None:
+        return list(groups)
+    column = SCHEMA.get_field_index("rollout_id")
+    return [group for group in groups if _may_hold(metadata.row_group(group).column(column), rollout_id)]
+
+
+def _may_hold(column: Any, text: str) -> bool:
+    statistics = column.statistics
+    return statistics is None or not statistics.has_min_max or statistics.min <= text <= statistics.max
+
+
+def verify_part(path: Path) -> PartFooter:
+    """Reads every page back from disk, checksums included; PartError if anything does not fit."""
+    footer = read_footer(path)
+    rows = 0
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for batch in file.iter_batches(_READ_ROWS):
+                rows += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise PartError(f"{path}: damaged: {error}") from None
+    if rows != footer.rows:
+        raise PartError(f"{path}: {rows} rows where its footer says {footer.rows}")
+    return footer

@@ -1,0 +1,48 @@
+"""``otel-gym compact``: what it says, and its exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from otel_gym.store.locks import locked
+from otel_gym.store.parquet import parquet_spans
+from tests.cli.conftest import Invoke
+from tests.store.stores import live_spans, span, write
+
+
+def test_it_says_what_was_sealed_removed_and_left(tmp_path: Path, invoke: Invoke) -> None:
+    write(tmp_path, [span(1), span(1), span(2)])
+    write(tmp_path, [span(3)], writer="young.elsewhere.1.0000000b")
+    result = invoke("compact", "--dir", tmp_path, "--remove", "--idle", 0)
+    assert result.exit_code == 0
+    assert "3 spans of 1 rollouts in 1 new parts" in result.output
+    assert "1 lines repeat a span" in result.output
+    assert "2 files deleted" in result.output
+    assert live_spans(tmp_path) == []
+
+    write(tmp_path, [span(4)])
+    result = invoke("compact", "--dir", tmp_path)
+    assert "0 spans" in result.output and "1 files left: its writer may still run" in result.output
+
+
+def test_damage_ends_with_1_and_names_the_line(tmp_path: Path, invoke: Invoke) -> None:
+    write(tmp_path, [span(1)], tail=b"{broken\n")
+    result = invoke("compact", "--dir", tmp_path, "--idle", 0)
+    assert result.exit_code == 1
+    assert ".jsonl:2: not JSON" in result.output
+
+
+def test_into_another_store(tmp_path: Path, invoke: Invoke) -> None:
+    write(tmp_path / "a", [span(1)])
+    assert invoke("compact", "--dir", tmp_path / "a", "--into", tmp_path / "b", "--idle", 0).exit_code == 0
+    assert len(list(parquet_spans(tmp_path / "b" / "parquet"))) == 1
+
+
+def test_what_cannot_be_done_ends_with_2(tmp_path: Path, invoke: Invoke) -> None:
+    result = invoke("compact", "--dir", tmp_path / "none")
+    assert result.exit_code == 2 and "no store of otel_gym" in result.output
+    assert not (tmp_path / "none").exists()
+    write(tmp_path, [span(1)])
+    with locked(tmp_path):
+        result = invoke("compact", "--dir", tmp_path)
+    assert result.exit_code == 2 and "held by process" in result.output
