@@ -35,7 +35,7 @@ from otel_gym.store.live_files import (
     opened,
 )
 from otel_gym.store.locks import LockedError, locked
-from otel_gym.store.otlp_json import MalformedLineError
+from otel_gym.store.otlp_json import MalformedLineError, spans_of_line
 from otel_gym.store.parquet import (
     Claim,
     PartError,
@@ -49,6 +49,7 @@ from otel_gym.store.parquet import (
 from otel_gym.store.reader import Damage
 from otel_gym.store.rows import REQUEST, RESPONSE, ROLLOUT, RUN, SPAN, TRACE, LineRows, Row, rank
 from otel_gym.store.span import StoredSpan
+from otel_gym.store.whole_requests import RequestsInOrder
 
 __all__ = ["Compaction", "Left", "LockedError", "PartError", "SealedFile", "compact", "remove_sealed", "seal"]
 
@@ -56,6 +57,7 @@ __all__ = ["Compaction", "Left", "LockedError", "PartError", "SealedFile", "comp
 PART_BYTES = 256 * 1024 * 1024
 # A writer on another host that has written nothing for so long is taken for ended.
 IDLE_S = 3600.0
+REQUEST_BODY_KEY = b'"gym.request.body"'
 SEAL_WAIT_S = 600.0
 
 Key = tuple[str, str]
@@ -197,7 +199,8 @@ class _Rollout:
 class _Work:
     def __init__(self, directory: Path, target: Path, by_rollout: bool, restore: Restore | None) -> None:
         self.directory, self.target, self.by_rollout = directory, target, by_rollout
-        self.lines, self.reader = LineRows(restore), LineReader()
+        self.requests = RequestsInOrder()
+        self.lines, self.reader = LineRows(restore or self.requests.restored), LineReader()
         self._temporaries = 0
         self.done = Compaction()
         # Of the target, and of no more rollouts than are at hand: what its parts hold, and in which they do.
@@ -390,6 +393,7 @@ class _Work:
         """The rows of its lines, and how many lines gave none."""
         rows: list[Row] = []
         damaged = 0
+        self._note_earlier_requests(descriptor, part.start)
         for number, line in enumerate(self.reader.lines(descriptor, part.start, part.end), 1):
             try:
                 if len(line) > 1 or bytes(line).strip():
@@ -400,6 +404,15 @@ class _Work:
                 cure = "it stays in its live file alone"
                 self.done.damage.append(Damage(part.file.path, number, f"{where}{error}", cure))
         return rows, damaged
+
+    def _note_earlier_requests(self, descriptor: int, start: int) -> None:
+        """A request may have grown out of one that an earlier part holds; its line is still in the file."""
+        self.requests.begin_file()
+        for line in self.reader.lines(descriptor, 0, start):
+            if REQUEST_BODY_KEY in bytes(line):
+                with suppress(MalformedLineError):
+                    for span in spans_of_line(bytes(line)):
+                        self.requests.note(span)
 
     def _known_spans(self, rollout_ids: Iterable[str]) -> dict[str, dict[Key, Path]]:
         """The spans of these rollouts that parts of the target hold already, with their part."""

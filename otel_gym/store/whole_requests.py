@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from otel_gym.conventions import (
@@ -133,6 +133,29 @@ class HistoryReader:
         while self._cached > self._cache_characters and len(self._cache) > 1:
             _, oldest = self._cache.popitem(last=False)
             self._cached -= len(oldest)
+
+
+class RequestsInOrder:
+    """Makes requests whole as a writer's file is read from its start, one span after the other."""
+
+    def __init__(self) -> None:
+        self._history = HistoryReader()
+
+    def begin_file(self) -> None:
+        self._history = HistoryReader()
+
+    def note(self, span: StoredSpan) -> None:
+        """A span that is not wanted itself; later ones may build on it."""
+        self._history.add(span)
+
+    def restored(self, span: StoredSpan) -> StoredSpan:
+        """The span itself if its request is whole, else another with the whole text (none where there is a gap)."""
+        self._history.add(span)
+        if REQUEST_BODY + BODY_BASE not in span.attributes:
+            return span
+        whole = replace(span, attributes=dict(span.attributes))
+        self._history.make_whole(whole)
+        return whole
 
 
 def whole_requests(spans: Iterable[StoredSpan], blobs: BlobStore | None = None) -> list[Gap]:

@@ -30,6 +30,7 @@ from otel_gym.tracing.model_call import ContentPolicy
 from otel_gym.tracing.processor import RolloutSpanProcessor
 from otel_gym.tracing.recorder import Recorder
 from otel_gym.tracing.sampler import GymSampler
+from otel_gym.tracing.sealing import Sealer
 from otel_gym.version import __version__
 
 
@@ -179,7 +180,13 @@ def _recorder(folder: Path, settings: Settings, provider: TracerProvider, announ
         return StoreWriter(folder, service, sync=settings.syncs, content=content_of(settings, folder))
 
     process = os.getpid()
-    return Recorder(new_writer, settings.queue_bytes, settings.exit_timeout_s, write_each=settings.fsync == "always")
+    return Recorder(
+        new_writer,
+        settings.queue_bytes,
+        settings.exit_timeout_s,
+        write_each=settings.fsync == "always",
+        new_sealer=(lambda: Sealer(folder, settings.seal_after_s)) if settings.format == "parquet" else None,
+    )
 
 
 _joined: dict[int, RolloutSpanProcessor] = {}

@@ -8,7 +8,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanKind
 
-from otel_gym.conventions import ROLLOUT_ID, RUN_ID, UNASSIGNED
+from otel_gym.conventions import ROLLOUT_ID, ROLLOUT_SPAN, RUN_ID, UNASSIGNED
 from otel_gym.identity import Identity, is_valid_id
 from otel_gym.tracing.encode import encode_span, size_of
 from otel_gym.tracing.logs import log_once
@@ -55,6 +55,8 @@ class RolloutSpanProcessor(SpanProcessor):
             else:
                 # Encoding now costs less than keeping spans for later, and the queue holds bytes.
                 recorder.add_line(rollout_id, encode_span(span))
+                if span.name == ROLLOUT_SPAN and span.parent is None:
+                    recorder.rollout_ended(rollout_id)
         except Exception:
             recorder.spans_lost += 1
             log_once("a span could not be handed over")

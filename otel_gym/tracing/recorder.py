@@ -20,6 +20,7 @@ from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.open_spans import OpenSpans
+from otel_gym.tracing.sealing import Sealer
 
 # How long the thread gathers lines before it writes them. Far below the promised 100 ms.
 LINGER_S = 0.02
@@ -57,11 +58,13 @@ class Recorder:
         exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S,
         *,
         write_each: bool = False,
+        new_sealer: Callable[[], Sealer] | None = None,
     ) -> None:
         self._new_writer = new_writer
         self._queue_bytes = queue_bytes
         self._exit_timeout_s = exit_timeout_s
         self._write_each = write_each
+        self._new_sealer = new_sealer
         self._reset()
         _recorders.add(self)
 
@@ -79,6 +82,7 @@ class Recorder:
         self._finished = 0
         self._counts: dict[str, int] = {}
         self._counts_written: dict[str, int] = {}
+        self._sealer = self._new_sealer() if self._new_sealer else None
         self.open_spans = OpenSpans()
         self.pending_bytes = 0
         self.spans_lost = 0
@@ -121,6 +125,11 @@ class Recorder:
             self.spans_lost += 1
         if self.pending_bytes * 2 > self._queue_bytes:
             time.sleep(0)  # let the thread have the interpreter: slower, but nothing is lost
+
+    def rollout_ended(self, rollout_id: str) -> None:
+        """The root span of a rollout was handed over: its files may be sealed."""
+        if self._sealer is not None:
+            self._sealer.ended(rollout_id)
 
     def add_job(self, job: Job, size: int, held: int = 0, written: Callable[[bool], None] | None = None) -> bool:
         """Runs ``job`` on the thread; its ``size`` bytes, ``held`` of them booked before, count until it is written.
@@ -176,7 +185,8 @@ class Recorder:
         _this_thread.recorder = self
         empty_rounds = 0
         while True:
-            items = self._next_items(empty_rounds > _ROUNDS_BEFORE_SLEEP)
+            is_sealing = self._sealer is not None and self._sealer.has_work()
+            items = self._next_items(empty_rounds > _ROUNDS_BEFORE_SLEEP and not is_sealing)
             empty_rounds = 0 if items else empty_rounds + 1
             for item in items:
                 self._take(item)
@@ -227,6 +237,8 @@ class Recorder:
         for rollout_id, batch in batches.items():
             try:
                 self._current_writer().append(rollout_id, b"".join(batch))
+                if self._sealer is not None:
+                    self._sealer.written(rollout_id)
             except Exception as error:
                 self._lose(len(batch), error)
 
@@ -244,6 +256,8 @@ class Recorder:
             if self.open_spans.has_changed():
                 self.open_spans.write(self._current_writer())
             self._write_counts()
+            if self._sealer is not None and self._writer is not None:
+                self._sealer.step(self._writer.name)
         except Exception as error:
             self._lose(0, error)
 

@@ -1,0 +1,76 @@
+"""``OTEL_GYM_FORMAT=parquet``: a process seals its own files of a rollout once the rollout is over.
+
+The work is done on a thread of its own, in batches, and never at the cost of a span: what is not sealed
+stays in its live files, for ``otel-gym compact``. Live files are removed by the thread that writes them,
+between two writes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from otel_gym.tracing.logs import log_once
+
+# Each sealing makes one part of all rollouts that ended since the last.
+EVERY_S = 1.0
+
+
+class Sealer:
+    """``ended`` and ``written`` are told by the recorder's thread, which also calls ``step`` between writes."""
+
+    def __init__(self, directory: Path, seal_after_s: float) -> None:
+        self._directory = directory
+        self._seal_after_s = seal_after_s
+        self._ended: set[str] = set()
+        self._last_write: dict[str, float] = {}
+        self._thread: threading.Thread | None = None
+        self._sealed: Any = None
+        self._next = 0.0
+
+    def ended(self, rollout_id: str) -> None:
+        """The root span of the rollout ended in this process."""
+        self._ended.add(rollout_id)
+
+    def written(self, rollout_id: str) -> None:
+        self._last_write[rollout_id] = time.monotonic()
+
+    def has_work(self) -> bool:
+        """Whether anything is to be sealed or removed, now or when it has been silent for long enough."""
+        return self._thread is not None or bool(self._last_write)
+
+    def step(self, writer_name: str) -> None:
+        """Removes what was sealed, and begins to seal what is due."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._thread = None
+        if self._sealed is not None:
+            sealed, self._sealed = self._sealed, None
+            import_module("otel_gym.store.compact").remove_sealed(sealed)
+        now = time.monotonic()
+        due = self._due(now) if now >= self._next else []
+        if due:
+            self._next = now + EVERY_S
+            self._thread = threading.Thread(
+                target=self._seal, args=(writer_name, due), name="otel-gym-sealer", daemon=True
+            )
+            self._thread.start()
+
+    def _due(self, now: float) -> list[str]:
+        silent = {name for name, moment in self._last_write.items() if now - moment >= self._seal_after_s}
+        due = sorted((self._ended & self._last_write.keys()) | silent)
+        for rollout_id in due:
+            self._ended.discard(rollout_id)
+            self._last_write.pop(rollout_id, None)
+        return due
+
+    def _seal(self, writer_name: str, rollout_ids: list[str]) -> None:
+        try:
+            # pyarrow is slow to load, and only this thread needs it
+            compact = import_module("otel_gym.store.compact")
+            self._sealed = compact.seal(self._directory, writer_name, rollout_ids).sealed
+        except Exception:
+            log_once("rollouts could not be sealed, they stay in their live files: run otel-gym compact")

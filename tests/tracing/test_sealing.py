@@ -1,0 +1,65 @@
+"""``OTEL_GYM_FORMAT=parquet``: what a process leaves behind of rollouts that are over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+import otel_gym
+from otel_gym.capture.middleware import ModelCallCapture
+from otel_gym.store.reader import Store
+from otel_gym.views.model_calls import model_call_records
+from tests.capture.asgi import ANSWER, CHAT_PATH, json_app, send_request
+
+MESSAGES = [{"role": "user", "content": f"{number} " + "text " * 300} for number in range(6)]
+
+
+def wait_for(condition) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def live_files(store: Path) -> list[Path]:
+    return list(store.glob("spans/*/*.jsonl"))
+
+
+async def agent(task: int) -> None:
+    async with otel_gym.rollout(task, 0):
+        for count in range(1, 6):
+            request = {"model": "m", "messages": MESSAGES[:count], "tools": []}
+            await send_request(ModelCallCapture(json_app(ANSWER)), CHAT_PATH, request)
+
+
+def test_rollouts_that_ended_are_sealed_whole_and_their_live_files_go(tmp_path, monkeypatch):
+    monkeypatch.setenv("OTEL_GYM_FORMAT", "parquet")
+    otel_gym.configure(directory=tmp_path, run_id="r")
+    for task in range(3):
+        asyncio.run(agent(task))
+    assert otel_gym.flush(10)
+    wait_for(lambda: list(tmp_path.glob("parquet/*.parquet")) and not live_files(tmp_path))
+
+    table = pq.read_table(tmp_path / "parquet")
+    assert table.num_rows == 3 * 11
+    requests = [json.loads(body) for body in table["request_body"].to_pylist() if body]
+    assert sorted(len(request["messages"]) for request in requests) == sorted([*range(1, 6)] * 3)
+    (rollout,) = Store(tmp_path).rollouts("1-0")
+    assert [len(record.request["messages"]) for record in model_call_records(rollout)] == [1, 2, 3, 4, 5]
+
+
+def test_a_span_that_comes_after_the_sealing_is_kept_and_counted_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("OTEL_GYM_FORMAT", "parquet")
+    otel_gym.configure(directory=tmp_path, run_id="r")
+    asyncio.run(agent(0))
+    assert otel_gym.flush(10)
+    wait_for(lambda: list(tmp_path.glob("parquet/*.parquet")) and not live_files(tmp_path))
+    asyncio.run(send_request(ModelCallCapture(json_app(ANSWER)), f"/ng-rollout/0-0{CHAT_PATH}", {"model": "late"}))
+    assert otel_gym.flush(10)
+
+    (rollout,) = Store(tmp_path).rollouts("0-0")
+    assert [record.request["model"] for record in model_call_records(rollout)] == ["m"] * 5 + ["late"]
