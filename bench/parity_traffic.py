@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
 import reference
-from scripted import EMPTY_BODY_AT_MS, chunk_bytes
+from scripted import EMPTY_BODY_AT_MS, chunk_bytes, scripted_exception
 
 Object = dict[str, Any]
 
 DIALECT_OF_PATH = {"/v1/responses": "responses", "/v1/chat/completions": "chat", "/v1/messages": "messages"}
-PREFIXED = re.compile(r"^/ng-rollout/(?P<id>[^/]+)(?:/training-token-capture)?(?P<rest>/.*)$")
+PREFIXED = re.compile(r"/ng-rollout/(?P<id>[^/]+)(?:/training-token-capture)?(?P<rest>/.*)")
+HANG_UPS = frozenset({"CancelledError", "ClientDisconnect", "ClientDisconnected"})
 ROLLOUT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 RESERVED_IDS = frozenset({"unassigned"})
 
@@ -35,13 +37,31 @@ class Traffic:
 
     @cached_property
     def rollout_id(self) -> str | None:
-        match = PREFIXED.match(self.http["request"]["path"])
+        match = PREFIXED.fullmatch(self.http["request"]["path"])
         return match["id"] if match else None
 
     @cached_property
     def dialect(self) -> str | None:
-        match = PREFIXED.match(self.http["request"]["path"])
+        match = PREFIXED.fullmatch(self.http["request"]["path"])
         return DIALECT_OF_PATH.get(match["rest"]) if match else None
+
+    @property
+    def has_line_feed(self) -> bool:
+        """A path that NeMo Gym's pattern matches without the line feed at its end."""
+        path = self.http["request"]["path"]
+        return PREFIXED.fullmatch(path) is None and PREFIXED.fullmatch(path.removesuffix("\n")) is not None
+
+    @cached_property
+    def decided_paths(self) -> dict[str, dict[str, str]]:
+        """Rule → what the application sees by it, where that is not what NeMo Gym shows it."""
+        request = self.http["request"]
+        raw_path = request.get("raw_path", request["path"])
+        if self.has_line_feed:
+            return {"N13": {"path": request["path"], "raw_path": raw_path}}
+        path, raw = PREFIXED.fullmatch(request["path"]), PREFIXED.fullmatch(raw_path)
+        if path and raw and unquote(raw["rest"]) == path["rest"]:
+            return {"N12": {"raw_path": raw["rest"]}}
+        return {}
 
     @property
     def id_is_refused(self) -> bool:
@@ -105,15 +125,30 @@ class Traffic:
         script = self.upstream.get("raise")
         return script if isinstance(script, dict) else None
 
+    @cached_property
+    def raised(self) -> BaseException | None:
+        """The exception itself, as the scripted application raises it."""
+        script = self.exception
+        return None if script is None else scripted_exception(script, self.http["client"].get("raised"))
+
     @property
     def hung_up_when_done(self) -> bool:
-        return self.exception is not None and self.exception["kind"] == "CancelledError" and self.terminal is not None
+        return type(self.raised).__name__ in HANG_UPS and self.terminal is not None
+
+    @property
+    def status(self) -> int | None:
+        sent: int | None = self.upstream["status"] if self.started else None
+        return sent if sent is not None else reference.status_of_exception(self.raised)
 
     @cached_property
     def request_body(self) -> bytes:
         if not self.upstream.get("reads_body", True):
             return b""
         return b"".join(chunk_bytes(chunk) for chunk in self.http["request"]["body_chunks"])
+
+    @cached_property
+    def request_text(self) -> bytes:
+        return reference.decoded(self.request_body, self.request_encoding)
 
     @cached_property
     def request_encoding(self) -> str | None:
@@ -149,7 +184,8 @@ class Traffic:
 
 
 def _header(headers: list[list[str]], name: str) -> str | None:
-    return next((value for key, value in headers if key.lower() == name), None)
+    values = [value for key, value in headers if key.lower() == name]
+    return ", ".join(values) if values else None
 
 
 # ── conditions of the rules ─────────────────────────────────────────────────────────────────────────
@@ -237,16 +273,29 @@ def _is_odd(payload: Object) -> bool:
     choices = payload.get("choices")
     if choices is not None and not isinstance(choices, list):
         return True
+    if any(choice.get("message") is not None for choice in reference.objects(choices)) or _odd_usage(payload):
+        return True
     deltas = [choice.get("delta") for choice in reference.objects(choices)]
     if any(delta is not None and not isinstance(delta, dict) for delta in deltas):
         return True
     return any(map(_odd_delta, [*deltas, payload.get("delta")])) or ("choices" not in payload and "type" not in payload)
 
 
+def _odd_usage(payload: Object) -> bool:
+    """The usage of a Messages event that is no object."""
+    message = payload.get("message")
+    carriers = {"message_start": message if isinstance(message, dict) else {}, "message_delta": payload}
+    usage = carriers.get(str(payload.get("type")), {}).get("usage")
+    return usage is not None and not isinstance(usage, dict)
+
+
 def _odd_delta(delta: Any) -> bool:
     if not isinstance(delta, dict):
         return delta is not None and not isinstance(delta, str)
     if not isinstance(delta.get("tool_calls") or [], list):
+        return True
+    called = [call.get("function") for call in reference.objects(delta.get("tool_calls"))]
+    if any(isinstance(body, dict) and not isinstance(body.get("arguments") or "", str) for body in called):
         return True
     texts = ("content", "reasoning_content", "reasoning", "refusal", "text", "thinking", "partial_json")
     return any(delta.get(name) is not None and not isinstance(delta[name], str) for name in texts) or any(
@@ -265,8 +314,14 @@ def _empty_identity(traffic: Traffic) -> bool:
 
 
 def _null_usage(traffic: Traffic) -> bool:
-    usages = [payload.get("usage") for payload in _of_type(traffic, "message_delta")]
-    return any(isinstance(usage, dict) and None in usage.values() for usage in usages)
+    later = [payload.get("usage") for payload in _of_type(traffic, "message_delta")]
+    if traffic.dialect == "chat":
+        later = [payload["usage"] for payload in traffic.payloads if payload.get("usage")][1:]
+    return any(isinstance(usage, dict) and _has_null(usage) for usage in later)
+
+
+def _has_null(usage: Object) -> bool:
+    return any(value is None or (isinstance(value, dict) and _has_null(value)) for value in usage.values())
 
 
 RESPONSE_RULES: dict[str, Callable[[Traffic], bool]] = {

@@ -142,8 +142,9 @@ class StreamAssembler:
         raise NotImplementedError
 
     def _terminal_of(self, event: ServerSentEvent, payload: JsonObject | None) -> str | None:
-        if event.name == "error" or event.name in self.terminal_events:
-            return event.name
+        name = event.name.strip() if event.name else None
+        if name == "error" or name in self.terminal_events:
+            return name
         if payload is None:
             return self._terminal_line_of(event.data)
         if is_error(payload):

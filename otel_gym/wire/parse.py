@@ -51,7 +51,8 @@ def is_event_stream(content_type: str | None) -> bool:
 def _read_request(exchange: Exchange, parsed: ParsedExchange) -> None:
     if not exchange.request_body:
         return
-    body = decode_body(exchange.request_body, exchange.request_content_encoding).content
+    sent = exchange.request_body
+    body = decode_body(sent, exchange.request_content_encoding).content or sent
     parsed.request = load_json_object(body)
     if parsed.request is None:
         parsed.request_raw = _text(body)
