@@ -195,7 +195,6 @@ MADE_BY_REASSEMBLY = frozenset({"chat.completion", "message", "assistant", "func
     "refusal",
     "response",
 }
-CHUNK_FIELDS_LEFT_OUT = frozenset({"choices", "object", "error", "obfuscation", "type"})
 
 
 def stream_problems(traffic: Traffic, response: Any) -> Iterator[str]:
@@ -209,28 +208,10 @@ def stream_problems(traffic: Traffic, response: Any) -> Iterator[str]:
     ours = reference.REDUCTIONS[dialect](response)
     for path, one, other in unlike(ours, expected):
         yield f"{path} differs: {short(one)}, reference {short(other)}"
-    yield from (f"{name} of the stream is missing" for name in _missing(traffic, response))
     known = {*scalars(traffic.payloads), *scalars(expected), *joined(traffic.payloads)}
     known = {well_formed(value) for value in known} | MADE_BY_REASSEMBLY
     said = map(well_formed, scalars(response))
     yield from (f"{short(value)} is not in the traffic" for value in said if value not in known)
-
-
-def _missing(traffic: Traffic, response: Object) -> Iterator[str]:
-    for payload in traffic.payloads:
-        for name, value in _top_level_fields(traffic.dialect, payload).items():
-            if value is not None and name not in response and (name != "usage" or isinstance(value, dict)):
-                yield name
-
-
-def _top_level_fields(dialect: str | None, payload: Object) -> Object:
-    if dialect == "chat":
-        carried = payload if reference.is_chunk(payload) else {}
-        return {name: value for name, value in carried.items() if name not in CHUNK_FIELDS_LEFT_OUT}
-    if dialect == "messages" and payload.get("type") in ("message_start", "message_delta"):
-        carrier = payload.get("message") or payload.get("delta")
-        return carrier if isinstance(carrier, dict) else {}
-    return {}
 
 
 def scalars(value: Any) -> Iterator[Any]:
@@ -309,18 +290,22 @@ def _project_chat(response: Object) -> Object:
 
 def _project_chat_choice(choice: Object) -> Object:
     kept = {name: choice[name] for name in ("role", "reasoning", "finish_reason")}
-    calls = [call[:-1] for call in choice["tool_calls"]]
     return {
         **kept,
         "content": choice["content"] or None,
         "refusal": choice["message"].get("refusal") or None,
-        "tool_calls": calls,
+        "tool_calls": [_project_chat_call(call_id, bodies) for call_id, bodies, _ in choice["tool_calls"]],
     }
+
+
+def _project_chat_call(call_id: Any, bodies: Object) -> list[Any]:
+    called = bodies.get("function", {})
+    return [call_id, called.get("name"), called.get("arguments"), "custom" in bodies]
 
 
 def _project_messages(response: Object) -> Object:
     names = ("id", "role", "model", "stop_reason")
-    usage = {name: value for name, value in (response.get("usage") or {}).items() if value is not None}
+    usage = reference.without_nulls(reference.an_object(response.get("usage")))
     content = [
         [block.get(name) for name in ("type", "id", "name", "data")]
         + [block.get("text") or "", block.get("thinking") or ""]
@@ -630,8 +615,12 @@ def run(folder: Path, store: Path) -> int:
     verdicts = {}
     for name, case in cases.items():
         calls = stored.pop(model_call_id(name), [])
-        verdicts[name] = judge(case, driven[name], calls[0].record.model_dump() if calls else None)
-        verdicts[name].wrong += stored_problems(Traffic(driven[name].http), calls)
+        try:
+            verdicts[name] = judge(case, driven[name], calls[0].record.model_dump() if calls else None)
+            verdicts[name].wrong += stored_problems(Traffic(driven[name].http), calls)
+        except Exception as problem:
+            # One case that cannot be judged is one that is wrong; the others are judged all the same.
+            verdicts[name] = Verdict(wrong=[f"cannot be judged: {type(problem).__name__}: {problem}"])
     for call_id in stored:
         verdicts[call_id] = Verdict(wrong=["a record of no case is stored"])
     return print_report(verdicts)

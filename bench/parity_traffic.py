@@ -212,7 +212,7 @@ def _index_is_no_key(traffic: Traffic) -> bool:
     for fragment in _fragments(traffic):
         if fragment.get("index") is None:
             return True
-        ids.setdefault(fragment["index"], set()).add(fragment.get("id") or None)
+        ids.setdefault(_key(fragment["index"]), set()).add(_key(fragment.get("id") or None))
     return any(len(found - {None}) != 1 for found in ids.values())
 
 
@@ -221,7 +221,7 @@ def _name_in_fragments(traffic: Traffic) -> bool:
     for fragment in _fragments(traffic):
         called = fragment.get("function")
         if isinstance(called, dict) and called.get("name"):
-            names.setdefault(fragment.get("index"), []).append(called["name"])
+            names.setdefault(_key(fragment.get("index")), []).append(_key(called["name"]))
     return any(len(set(found)) > 1 for found in names.values())
 
 
@@ -231,13 +231,30 @@ def _custom_tool(traffic: Traffic) -> bool:
 
 def _prefilled_tool(traffic: Traffic) -> bool:
     starts = _of_type(traffic, "content_block_start")
-    blocks = {payload.get("index"): payload.get("content_block") or {} for payload in starts}
+    blocks = {_key(payload.get("index")): reference.an_object(payload.get("content_block")) for payload in starts}
     with_deltas = {
-        payload.get("index")
+        _key(payload.get("index"))
         for payload in _of_type(traffic, "content_block_delta")
-        if (payload.get("delta") or {}).get("type") == "input_json_delta"
+        if reference.an_object(payload.get("delta")).get("type") == "input_json_delta"
     }
-    return any(block.get("input") and index in with_deltas for index, block in blocks.items())
+    return any(block.get("input") and index in with_deltas for index, block in blocks.items()) or _started_late(traffic)
+
+
+def _started_late(traffic: Traffic) -> bool:
+    """A block that starts, or starts again, after deltas of its input: those are not of this block."""
+    begun = set()
+    for payload in traffic.payloads:
+        index = _key(payload.get("index"))
+        if payload.get("type") == "content_block_start" and index in begun:
+            return True
+        if reference.an_object(payload.get("delta")).get("type") == "input_json_delta":
+            begun.add(index)
+    return False
+
+
+def _key(value: Any) -> Any:
+    """A JSON value as a key."""
+    return repr(value) if isinstance(value, (dict, list)) else value
 
 
 def _of_type(traffic: Traffic, kind: str) -> list[Object]:
@@ -245,9 +262,8 @@ def _of_type(traffic: Traffic, kind: str) -> list[Object]:
 
 
 def _several_choices(traffic: Traffic) -> bool:
-    indices = {
-        choice.get("index", 0) for payload in traffic.payloads for choice in reference.objects(payload.get("choices"))
-    }
+    choices = [choice for payload in traffic.payloads for choice in reference.objects(payload.get("choices"))]
+    indices = {_key(choice.get("index", 0)) for choice in choices}
     return traffic.dialect == "chat" and len(indices) > 1
 
 
@@ -273,7 +289,7 @@ def _is_odd(payload: Object) -> bool:
     choices = payload.get("choices")
     if choices is not None and not isinstance(choices, list):
         return True
-    if any(choice.get("message") is not None for choice in reference.objects(choices)) or _odd_usage(payload):
+    if any(choice.get("message") is not None for choice in reference.objects(choices)) or _is_odd_event(payload):
         return True
     deltas = [choice.get("delta") for choice in reference.objects(choices)]
     if any(delta is not None and not isinstance(delta, dict) for delta in deltas):
@@ -281,12 +297,27 @@ def _is_odd(payload: Object) -> bool:
     return any(map(_odd_delta, [*deltas, payload.get("delta")])) or ("choices" not in payload and "type" not in payload)
 
 
-def _odd_usage(payload: Object) -> bool:
-    """The usage of a Messages event that is no object."""
-    message = payload.get("message")
-    carriers = {"message_start": message if isinstance(message, dict) else {}, "message_delta": payload}
-    usage = carriers.get(str(payload.get("type")), {}).get("usage")
-    return usage is not None and not isinstance(usage, dict)
+KNOWN_DELTAS = frozenset({"citations_delta", "signature_delta", *reference.MESSAGES_DELTAS})
+
+
+def _is_odd_event(payload: Object) -> bool:
+    """A Messages event with a part of another kind than it should have, or a delta that NeMo Gym does not know."""
+    message, delta = payload.get("message"), payload.get("delta")
+    kind = str(payload.get("type"))
+    if kind == "content_block_delta" and str(reference.an_object(delta).get("type")) not in KNOWN_DELTAS:
+        return True
+    if kind.startswith("content_block_") and type(payload.get("index", 0)) is not int:
+        return True
+    carriers = {"message_start": reference.an_object(message), "message_delta": payload}
+    usage = carriers.get(kind, {}).get("usage")
+    parts = (message, payload.get("content_block"), usage)
+    texts = [reference.an_object(payload.get("content_block")).get(name) for name in ("text", "thinking")]
+    if any(text and not isinstance(text, str) for text in texts):
+        return True
+    return kind in MESSAGES_EVENTS and any(part is not None and not isinstance(part, dict) for part in parts)
+
+
+MESSAGES_EVENTS = frozenset({"message_start", "message_delta", "content_block_start", "content_block_delta"})
 
 
 def _odd_delta(delta: Any) -> bool:

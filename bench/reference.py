@@ -282,7 +282,7 @@ def _messages_content(payload: Object) -> bool:
     if kind == "content_block_start":
         return isinstance(payload.get("content_block"), dict) and _is_filled(payload["content_block"])
     if kind == "content_block_delta" and isinstance(delta, dict):
-        return bool(delta.get(MESSAGES_DELTAS.get(str(delta.get("type")), "")))
+        return bool(text_or_none(delta.get(MESSAGES_DELTAS.get(str(delta.get("type")), ""))))
     return False
 
 
@@ -379,10 +379,25 @@ class Slot:
     place: int
     id: str | None = None
     id_index: int | None = None
-    name: str = ""
-    arguments: Any = ""
-    custom: bool = False
+    bodies: dict[str, Object] = field(default_factory=dict)
     rest: Object = field(default_factory=dict)
+
+    @property
+    def has_name(self) -> bool:
+        return any(body.get("name") for body in self.bodies.values())
+
+    def add(self, fragment: Object) -> None:
+        for kind in CALL_BODIES:
+            more = fragment.get(kind)
+            if not isinstance(more, dict):
+                continue
+            body = self.bodies.setdefault(kind, {})
+            name = text_of(more.get("name"))
+            body["name"] = text_of(body.get("name")) + ("" if name == body.get("name") else name)
+            said = {key: value for key, value in more.items() if value and key != "name"}
+            self.bodies[kind] = {**more, **folded(body, said)} | {"name": body["name"]}
+        rest = {name: value for name, value in fragment.items() if name not in CALL_KEYS}
+        self.rest = folded(self.rest, rest)
 
 
 class Slots:
@@ -397,17 +412,7 @@ class Slots:
         index = fragment.get("index")
         if slot.id is None and text_or_none(fragment.get("id")):
             slot.id, slot.id_index = fragment["id"], index if type(index) is int else None
-        bodies = {name: fragment.get(name) for name in ("function", "custom") if isinstance(fragment.get(name), dict)}
-        slot.custom = slot.custom or "custom" in bodies
-        for body in bodies.values():
-            name = text_of(body.get("name"))
-            slot.name += "" if name == slot.name else name
-            for key, value in body.items():
-                if key in ("arguments", "input"):
-                    slot.arguments = folded(slot.arguments, value)
-                elif key != "name":
-                    slot.rest = folded(slot.rest, {key: value})
-        slot.rest = folded(slot.rest, {key: value for key, value in fragment.items() if key not in CALL_KEYS})
+        slot.add(fragment)
 
     def _slot_of(self, fragment: Object) -> Slot:
         index = fragment["index"] if type(fragment.get("index")) is int else None
@@ -422,7 +427,7 @@ class Slots:
         else:
             slot = self._known(call_id, index)
             if slot is None and streaming is not None and streaming.id is None:
-                slot = None if index is None and name and streaming.name else streaming
+                slot = None if index is None and name and streaming.has_name else streaming
             elif slot is None and not name:
                 slot = self._last(lambda slot: slot.id == call_id)
         return slot or self._open(index)
@@ -443,9 +448,17 @@ class Slots:
 
     def reduced(self) -> list[Any]:
         ordered = sorted(self.slots, key=lambda slot: slot.place)
-        return [[slot.id, slot.name, slot.arguments, slot.custom, slot.rest] for slot in ordered]
+        return [[slot.id, _said_bodies(slot.bodies), without_nulls(slot.rest)] for slot in ordered]
 
 
+def _said_bodies(call: Object) -> Object:
+    """What a call says under ``function`` and ``custom``, without what it leaves empty."""
+    bodies = {kind: an_object(call.get(kind)) for kind in CALL_BODIES}
+    said = {kind: {key: value for key, value in body.items() if value} for kind, body in bodies.items()}
+    return {kind: body for kind, body in said.items() if body}
+
+
+CALL_BODIES = ("function", "custom")
 CALL_KEYS = frozenset({"index", "id", "type", "function", "custom"})
 
 
@@ -456,9 +469,8 @@ def called_name(fragment: Object) -> str:
 
 def _opens_again(slot: Slot, fragment: Object) -> bool:
     """Two whole calls without ids: the arguments of the first are closed, the second's begin."""
-    called = fragment.get("function")
-    more = called.get("arguments") if isinstance(called, dict) else None
-    known = slot.arguments
+    more = an_object(fragment.get("function")).get("arguments")
+    known = slot.bodies.get("function", {}).get("arguments")
     if not isinstance(known, str) or not isinstance(more, str):
         return False
     return known.rstrip().endswith("}") and more.lstrip().startswith("{")
@@ -489,8 +501,11 @@ class Choice:
 
     def _add_delta(self, delta: Object) -> None:
         self.role = delta.get("role") or self.role
-        if delta.get("content") is not None:
-            self.content = text_of(self.content) + text_of(delta["content"])
+        content = delta.get("content")
+        if isinstance(content, (str, list)) and (content or content == ""):
+            self.content = text_of(self.content) + text_of(content)
+        elif content and self.content is None:
+            self.content = content
         self.reasoning += text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
         if isinstance(delta.get("reasoning_details"), list):
             self.details += delta["reasoning_details"]
@@ -534,9 +549,12 @@ def chat_stream(found: list[Event]) -> Object | None:
     choices: dict[int, Choice] = {}
     top: Object = {}
     chunks = [event.payload for event in found if is_chunk(event.payload)]
-    for chunk in chunks:
+    for chunk in [event.payload for event in found]:
         for name, value in chunk.items():
-            if name not in CHUNK_ONLY and (value or not top.get(name)):
+            if not is_chunk(chunk) and name not in ("id", "model", "usage"):
+                continue
+            is_no_id = name == "id" and isinstance(top.get(name), str) and not isinstance(value, str)
+            if name not in CHUNK_ONLY and (value or not top.get(name)) and not is_no_id:
                 together = with_known_counts if name == "usage" else latest
                 top[name] = together(top.get(name), value)
         for choice in objects(chunk.get("choices")):
@@ -569,7 +587,7 @@ def _reduce_message(message: Object) -> Object:
     content = message.get("content")
     return {
         "role": message.get("role", "assistant"),
-        "content": None if content is None else text_of(content),
+        "content": text_of(content) if isinstance(content, (str, list)) else content,
         "reasoning": text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")),
         "reasoning_details": texts_by_name(message.get("reasoning_details")),
         "tool_calls": [_reduce_chat_call(call) for call in calls_of(message)],
@@ -578,12 +596,8 @@ def _reduce_message(message: Object) -> Object:
 
 
 def _reduce_chat_call(call: Object) -> list[Any]:
-    bodies = [call[name] for name in ("function", "custom") if isinstance(call.get(name), dict)]
-    body: Object = {name: value for each in bodies for name, value in each.items()}
-    rest = {name: value for name, value in body.items() if name not in ("name", "arguments", "input")}
-    rest |= {name: value for name, value in call.items() if name not in CALL_KEYS}
-    given = first(body.get("input") if "custom" in call else None, body.get("arguments"), "")
-    return [call.get("id"), text_of(body.get("name")), given, "custom" in call, without_nulls(rest)]
+    rest = {name: value for name, value in call.items() if name not in CALL_KEYS}
+    return [call.get("id"), _said_bodies(call), without_nulls(rest)]
 
 
 def messages_stream(found: list[Event]) -> Object | None:
@@ -627,7 +641,7 @@ def messages_stream(found: list[Event]) -> Object | None:
     if message is None and not blocks:
         return None
     return {
-        "message": without_nulls({"type": "message", **(message or {})}),
+        "message": without_nulls({**(message or {}), "type": (message or {}).get("type") or "message"}),
         "usage": usage,
         "content": [_finished(blocks[index], partial.get(index)) for index in sorted(blocks)],
     }
@@ -972,8 +986,7 @@ def reasoning(response: Object) -> str | None:
                 found += _part_texts(item.get("summary")) or _part_texts(item.get("content"))
     elif isinstance(response.get("choices"), list):
         for choice in objects(response["choices"]):
-            message = choice.get("message")
-            message = message if isinstance(message, dict) else {}
+            message = an_object(choice.get("message"))
             text = message.get("reasoning_content") or message.get("reasoning")
             found += [text] if isinstance(text, str) and text else []
     else:
@@ -990,12 +1003,10 @@ def _part_texts(parts: Any) -> list[str]:
 
 def answer_fields(request: Any, response: Any) -> Object:
     """Every field of a record that is read off its response; the first choice's finish_reason (D3n)."""
-    request = request if isinstance(request, dict) else {}
-    response = response if isinstance(response, dict) else {}
+    request, response = an_object(request), an_object(response)
     choices = response.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    details = response.get("incomplete_details")
-    details = details if isinstance(details, dict) else {}
+    choice = an_object(choices[0]) if isinstance(choices, list) and choices else {}
+    details = an_object(response.get("incomplete_details"))
     reasons = (response.get("stop_reason"), choice.get("finish_reason"), details.get("reason"))
     model = response.get("model") or request.get("model")
     return {
@@ -1014,6 +1025,10 @@ def answer_fields(request: Any, response: Any) -> Object:
 
 def objects(items: Any) -> list[Object]:
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def an_object(value: Any) -> Object:
+    return value if isinstance(value, dict) else {}
 
 
 def text_of(value: Any) -> str:

@@ -27,6 +27,8 @@ _PART_TEXT = ("text", "summary", "thinking", "data", "signature")
 _GROWING_LISTS = frozenset({"generation_log_probs", "generation_token_ids", "routed_experts", "token_ids"})
 # A payload without choices is a chunk if it has one of these; a ping or an error is none.
 _CHUNK_MARKS = ("id", "model", "object", "prompt_filter_results", "usage")
+# What counts wherever it is said, as for Gym (R012).
+_ANYONES_FIELDS = ("id", "model", "usage")
 # Keys of a chunk that the plain object does not have: padding against traffic analysis, and the error.
 _CHUNK_ONLY = frozenset({"choices", "error", "obfuscation", "object"})
 _REASONING_NAMES = ("reasoning_content", "reasoning")
@@ -50,8 +52,8 @@ class ChatAssembler(StreamAssembler):
     """Every choice by its index, usage as last sent, everything else under its own name.
 
     An empty string or a zero never overwrites a known id, model or time (Azure's filter chunks,
-    R011), a null never a value, nor a count of the usage (R020). A stream of nothing but an error,
-    or of another dialect's events, yields no object.
+    R011), nor what is no text a known id, a null never a value, nor a count of the usage (R020). A stream of
+    nothing but an error, or of another dialect's events, yields no object.
     """
 
     done_marker = DONE
@@ -70,7 +72,10 @@ class ChatAssembler(StreamAssembler):
                 if isinstance(choice, dict):
                     has_content = self._take_choice(choice) or has_content
         if choices or _is_chunk(payload):
+            self._seen = True
             self._take_fields(payload)
+        else:
+            self._take_fields({key: payload[key] for key in _ANYONES_FIELDS if key in payload})
         return has_content
 
     def _take_choice(self, chunk: JsonObject) -> bool:
@@ -81,11 +86,12 @@ class ChatAssembler(StreamAssembler):
         return choice.take(chunk)
 
     def _take_fields(self, chunk: JsonObject) -> None:
-        self._seen = True
         fields = self._fields
         for key, value in chunk.items():
             known = fields.get(key)
             if key in _CHUNK_ONLY or (known and not value):
+                continue
+            if key == "id" and isinstance(known, str) and not isinstance(value, str):
                 continue
             if value is None:
                 fields.setdefault(key, None)
@@ -174,9 +180,10 @@ class _Choice:
                 has_content = isinstance(value, dict) and self._take_delta(value)
             elif key == "finish_reason":
                 self._finish_reason = value or self._finish_reason
-            elif key == "message" and isinstance(value, dict):
-                self._whole = value
-                has_content = has_content or _is_content(value)
+            elif key == "message":
+                if isinstance(value, dict):
+                    self._whole = value
+                    has_content = has_content or _is_content(value)
             elif key != "index":
                 self._take_field(key, value)
         return has_content
