@@ -282,7 +282,8 @@ def _odd_chunks(traffic: Traffic) -> bool:
     """Values on which NeMo Gym's reassembly raises or gives up: mixed index types, texts that are no text …"""
     chunks = [payload for payload in traffic.payloads if "choices" in payload]
     no_choice = bool(chunks) and not any(reference.objects(chunk["choices"]) for chunk in chunks)
-    return no_choice or any(map(_is_odd, traffic.payloads)) or len(_index_types(traffic)) > 1
+    types = _index_types(traffic)
+    return no_choice or any(map(_is_odd, traffic.payloads)) or len(types) > 1 or bool(types & {list, dict})
 
 
 def _is_odd(payload: Object) -> bool:
@@ -297,7 +298,8 @@ def _is_odd(payload: Object) -> bool:
     return any(map(_odd_delta, [*deltas, payload.get("delta")])) or ("choices" not in payload and "type" not in payload)
 
 
-KNOWN_DELTAS = frozenset({"citations_delta", "signature_delta", *reference.MESSAGES_DELTAS})
+# Those that NeMo Gym reads, and those that it passes over where their block is known.
+KNOWN_DELTAS = frozenset(f"{what}_delta" for what in ("text", "thinking", "input_json", "signature", "citations"))
 
 
 def _is_odd_event(payload: Object) -> bool:
@@ -308,9 +310,11 @@ def _is_odd_event(payload: Object) -> bool:
         return True
     if kind.startswith("content_block_") and type(payload.get("index", 0)) is not int:
         return True
+    if kind == "message_start" and reference.an_object(message).get("content"):
+        return True
     carriers = {"message_start": reference.an_object(message), "message_delta": payload}
     usage = carriers.get(kind, {}).get("usage")
-    parts = (message, payload.get("content_block"), usage)
+    parts = (message, payload.get("content_block"), usage, delta)
     texts = [reference.an_object(payload.get("content_block")).get(name) for name in ("text", "thinking")]
     if any(text and not isinstance(text, str) for text in texts):
         return True
@@ -325,8 +329,10 @@ def _odd_delta(delta: Any) -> bool:
         return delta is not None and not isinstance(delta, str)
     if not isinstance(delta.get("tool_calls") or [], list):
         return True
-    called = [call.get("function") for call in reference.objects(delta.get("tool_calls"))]
-    if any(isinstance(body, dict) and not isinstance(body.get("arguments") or "", str) for body in called):
+    called = [call.get("function") or {} for call in reference.objects(delta.get("tool_calls"))]
+    if not all(isinstance(body, dict) for body in called):
+        return True
+    if any(not isinstance(body.get(name) or "", str) for body in called for name in ("name", "arguments")):
         return True
     texts = ("content", "reasoning_content", "reasoning", "refusal", "text", "thinking", "partial_json")
     return any(delta.get(name) is not None and not isinstance(delta[name], str) for name in texts) or any(

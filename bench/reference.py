@@ -377,7 +377,7 @@ class Slot:
 
     index: int | None
     place: int
-    id: str | None = None
+    id: Any = None
     id_index: int | None = None
     bodies: dict[str, Object] = field(default_factory=dict)
     rest: Object = field(default_factory=dict)
@@ -410,7 +410,7 @@ class Slots:
     def add(self, fragment: Object) -> None:
         slot = self.current = self._slot_of(fragment)
         index = fragment.get("index")
-        if slot.id is None and text_or_none(fragment.get("id")):
+        if slot.id is None and fragment.get("id"):
             slot.id, slot.id_index = fragment["id"], index if type(index) is int else None
         slot.add(fragment)
 
@@ -504,7 +504,7 @@ class Choice:
         content = delta.get("content")
         if isinstance(content, (str, list)) and (content or content == ""):
             self.content = text_of(self.content) + text_of(content)
-        elif content and self.content is None:
+        elif content and not self.content:
             self.content = content
         self.reasoning += text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
         if isinstance(delta.get("reasoning_details"), list):
@@ -637,6 +637,8 @@ def messages_stream(found: list[Event]) -> Object | None:
             usage = _merged_usage(usage, payload.get("usage"))
             beside = {name: value for name, value in payload.items() if name not in DELTA_FRAME}
             said = {name: value for name, value in {**beside, **delta}.items() if value is not None}
+            if not said.get("stop_reason"):
+                said.pop("stop_reason", None)
             message = {**(message or {}), **said}
     if message is None and not blocks:
         return None

@@ -130,7 +130,9 @@ def _fill_call(call: JsonObject, fragment: JsonObject) -> None:
             call["id"] = call["id"] or value or None
         elif key == "type":
             call["type"] = value or call["type"]
-        elif key in ("function", "custom") and isinstance(value, dict):
+        elif key in ("function", "custom"):
+            if not isinstance(value, dict):
+                continue
             body = call.get(key)
             if not isinstance(body, dict):
                 body = call[key] = {}

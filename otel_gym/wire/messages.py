@@ -124,6 +124,10 @@ class MessagesAssembler(StreamAssembler):
             said = {**said, **delta}
         if self._envelope is None:
             self._envelope = {}
+        if "stop_reason" in said:
+            said["stop_reason"] = (
+                said["stop_reason"] or None
+            )  # an empty one says no more than null (gateways, between two deltas)
         # Replaced key by key, since a later list or object is the whole one; null wipes nothing.
         for key, value in said.items():
             if value is not None or key not in self._envelope:
