@@ -30,6 +30,7 @@ from scripted import EPOCH_SECONDS, ClientView, ScriptedServer, VirtualClock, ca
 
 Object = dict[str, Any]
 
+KEEP_ALIVE = b": keep-alive\n\n"
 NOT_COMPARED = frozenset({"call_index"})
 
 # Rule → what differs. Conditions and reasons stand in docs/nemo-gym-parity.md; a test keeps the two in step.
@@ -57,6 +58,9 @@ RULES = {
     "N9": "reasoning content where there is no summary",
     "N10": "a bool is no status code",
     "N11": "U+2028, U+2029 and U+0085 inside a line are text",
+    "N12": "raw_path keeps the client's percent-encoding",
+    "N13": "a path with a line feed is no model call",
+    "R009": "an error that is false, 0 or empty is none",
     "R007": "a byte order mark before the first event",
     "R011": "empty id or model never overwrites a known one",
     "R020": "null usage fields never overwrite a known count",
@@ -134,64 +138,40 @@ def _expected_first_content(case: Comparison) -> Any:
     return None if at_ms is None else round(at_ms, 2)
 
 
-def _expected_status(case: Comparison) -> Any:
-    return (
-        None
-        if case.traffic.started is False and isinstance(_exception_status(case.traffic), bool)
-        else case.gym["status_code"]
-    )
-
-
-def _exception_status(traffic: Traffic) -> Any:
-    script = traffic.exception or {}
-    if script.get("kind") == "bool_status":
-        return True
-    return reference.first(script.get("status"), script.get("status_code"))
-
-
 def _expected_category(case: Comparison) -> Any:
     traffic = case.traffic
     if (traffic.upstream.get("execution") or {}).get("local_response_reason") == "context_length_exceeded":
         return "context_length_exceeded"
-    if case.ours["status_code"] is not None and case.ours["status_code"] >= 400:
-        return case.gym["error_category"]
-    if traffic.exception is not None and not traffic.hung_up_when_done:
-        return case.gym["error_category"]
+    by_status = reference.category_of_status(traffic.status)
+    if by_status is not None:
+        return by_status
+    if traffic.raised is not None and not traffic.hung_up_when_done:
+        return reference.category_of_exception(traffic.raised)
     if traffic.is_stream and traffic.terminal != "complete":
         return {"error": "upstream_error", "incomplete": "incomplete", None: "stream_truncated"}[traffic.terminal]
     return "capture_parse_error" if traffic.body and case.ours["response"] is None else None
 
 
 def _expected_request(case: Comparison) -> Any:
-    return _json_object(reference.decoded(case.traffic.request_body, case.traffic.request_encoding))
+    return reference.load_object(case.traffic.request_text)
 
 
 def _expected_request_raw(case: Comparison) -> Any:
-    body = reference.decoded(case.traffic.request_body, case.traffic.request_encoding)
-    return None if not body or _json_object(body) is not None else body.decode("utf-8", "replace")
+    body = case.traffic.request_text
+    return None if not body or reference.load_object(body) is not None else body.decode("utf-8", "replace")
 
 
 def _expected_response_raw(case: Comparison) -> Any:
     traffic = case.traffic
-    if not traffic.body:
-        return case.gym["response_raw"]
-    if traffic.is_stream or case.ours["response"] is None:
-        return traffic.body.decode("utf-8", "replace")
-    return None
-
-
-def _json_object(body: bytes) -> Any:
-    try:
-        parsed = json.loads(body, parse_constant=lambda _: None)
-    except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict) else None
+    body = traffic.body or reference.body_of_exception(traffic.raised)
+    is_read = not traffic.is_stream and case.ours["response"] is not None
+    return None if not body or is_read else body.decode("utf-8", "replace")
 
 
 REFERENCE_FIELDS: dict[str, Callable[[Comparison], Any]] = {
     "latency_ttft_ms": _expected_first_content,
     "latency_total_ms": lambda case: round(case.traffic.end_ms, 2),
-    "status_code": _expected_status,
+    "status_code": lambda case: case.traffic.status,
     "error_category": _expected_category,
     "request": _expected_request,
     "request_raw": _expected_request_raw,
@@ -215,7 +195,6 @@ MADE_BY_REASSEMBLY = frozenset({"chat.completion", "message", "assistant", "func
     "refusal",
     "response",
 }
-CHUNK_FIELDS_LEFT_OUT = frozenset({"choices", "object", "error", "obfuscation", "type"})
 
 
 def stream_problems(traffic: Traffic, response: Any) -> Iterator[str]:
@@ -229,26 +208,10 @@ def stream_problems(traffic: Traffic, response: Any) -> Iterator[str]:
     ours = reference.REDUCTIONS[dialect](response)
     for path, one, other in unlike(ours, expected):
         yield f"{path} differs: {short(one)}, reference {short(other)}"
-    yield from (f"{name} of the stream is missing" for name in _missing(traffic, response))
-    known = set(scalars(traffic.payloads)) | set(scalars(expected)) | set(joined(traffic.payloads)) | MADE_BY_REASSEMBLY
-    yield from (f"{short(value)} is not in the traffic" for value in scalars(response) if value not in known)
-
-
-def _missing(traffic: Traffic, response: Object) -> Iterator[str]:
-    for payload in traffic.payloads:
-        for name, value in _top_level_fields(traffic.dialect, payload).items():
-            if value is not None and name not in response:
-                yield name
-
-
-def _top_level_fields(dialect: str | None, payload: Object) -> Object:
-    if dialect == "chat":
-        carried = payload if reference.objects(payload.get("choices")) else {}
-        return {name: value for name, value in carried.items() if name not in CHUNK_FIELDS_LEFT_OUT}
-    if dialect == "messages" and payload.get("type") in ("message_start", "message_delta"):
-        carrier = payload.get("message") or payload.get("delta")
-        return carrier if isinstance(carrier, dict) else {}
-    return {}
+    known = {*scalars(traffic.payloads), *scalars(expected), *joined(traffic.payloads)}
+    known = {well_formed(value) for value in known} | MADE_BY_REASSEMBLY
+    said = map(well_formed, scalars(response))
+    yield from (f"{short(value)} is not in the traffic" for value in said if value not in known)
 
 
 def scalars(value: Any) -> Iterator[Any]:
@@ -304,7 +267,7 @@ def _explain_response(case: Comparison) -> set[str]:
 
 def _explain_plain(case: Comparison) -> set[str]:
     decoded = case.traffic.body != case.traffic.raw_body
-    return {"D6"} if decoded and same(case.ours["response"], _json_object(case.traffic.body)) else set()
+    return {"D6"} if decoded and same(case.ours["response"], reference.load_object(case.traffic.body)) else set()
 
 
 def projects_onto(ours: Any, gym: Any, dialect: str) -> bool:
@@ -315,15 +278,34 @@ def projects_onto(ours: Any, gym: Any, dialect: str) -> bool:
 
 
 def _project_chat(response: Object) -> Object:
+    """A function call without what lies beside its name and arguments; an id that is no text, an empty usage: none."""
     reduced = reference.reduce_chat(response)
-    kept = ("role", "content", "reasoning", "refusal", "tool_calls", "finish_reason")
-    choices = [{name: choice[name] for name in kept} for choice in reduced["choices"]]
-    return {**reduced, "choices": choices}
+    return {
+        "id": reference.text_or_none(response.get("id")),
+        "model": response.get("model") or None,
+        "usage": response.get("usage") or None,
+        "choices": [_project_chat_choice(choice) for choice in reduced["choices"]],
+    }
+
+
+def _project_chat_choice(choice: Object) -> Object:
+    kept = {name: choice[name] for name in ("role", "reasoning", "finish_reason")}
+    return {
+        **kept,
+        "content": choice["content"] or None,
+        "refusal": choice["message"].get("refusal") or None,
+        "tool_calls": [_project_chat_call(call_id, bodies) for call_id, bodies, _ in choice["tool_calls"]],
+    }
+
+
+def _project_chat_call(call_id: Any, bodies: Object) -> list[Any]:
+    called = bodies.get("function", {})
+    return [call_id, called.get("name"), called.get("arguments"), "custom" in bodies]
 
 
 def _project_messages(response: Object) -> Object:
     names = ("id", "role", "model", "stop_reason")
-    usage = {name: value for name, value in (response.get("usage") or {}).items() if value is not None}
+    usage = reference.without_nulls(reference.an_object(response.get("usage")))
     content = [
         [block.get(name) for name in ("type", "id", "name", "data")]
         + [block.get("text") or "", block.get("thinking") or ""]
@@ -384,10 +366,17 @@ ANSWER_RULES: dict[str, Callable[[Comparison], bool]] = {
 def _explain_category(case: Comparison) -> set[str]:
     traffic = case.traffic
     rules = {"N2"} if _known_by_payload_alone(traffic) else set()
+    if traffic.dialect == "chat" and any(map(_error_says_nothing, traffic.payloads)):
+        rules.add("R009")
     if traffic.dialect == "chat" and any(re.fullmatch(r"\[DONE\]\s+", event.data) for event in traffic.events):
         rules.add("N5")
     broken = ("R028", "N3", "N4", "N11", "D6", "N7", "D3r", "D3s", "R007")
     return rules | {rule for rule in broken if RESPONSE_RULES[rule](traffic)}
+
+
+def _error_says_nothing(payload: Object) -> bool:
+    error = payload.get("error")
+    return error is not None and not isinstance(error, dict) and not error
 
 
 def _known_by_payload_alone(traffic: Traffic) -> bool:
@@ -399,8 +388,7 @@ def _known_by_payload_alone(traffic: Traffic) -> bool:
 
 
 def _explain_request(case: Comparison) -> set[str]:
-    body = case.traffic.request_body
-    return set() if reference.decoded(body, case.traffic.request_encoding) == body else {"D6"}
+    return set() if case.traffic.request_text == case.traffic.request_body else {"D6"}
 
 
 def _explain_response_raw(case: Comparison) -> set[str]:
@@ -410,7 +398,7 @@ def _explain_response_raw(case: Comparison) -> set[str]:
 EXPLANATIONS: dict[str, Callable[[Comparison], set[str]]] = {
     "latency_ttft_ms": lambda case: {"D1"} if case.traffic.is_stream else set(),
     "latency_total_ms": lambda case: {"D2"} if case.traffic.returns_late else set(),
-    "status_code": lambda case: {"N10"} if isinstance(_exception_status(case.traffic), bool) else set(),
+    "status_code": lambda case: {"N10"} if isinstance(getattr(case.traffic.raised, "status", None), bool) else set(),
     "error_category": _explain_category,
     "request": _explain_request,
     "request_raw": _explain_request,
@@ -440,8 +428,9 @@ EXPLANATIONS: dict[str, Callable[[Comparison], set[str]]] = {
 # ── the client, existence ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def client_problems(http: Object, view: ClientView, saw: dict[str, str]) -> Iterator[str]:
-    client = http["client"]
+def client_problems(traffic: Traffic, view: ClientView, saw: dict[str, str], rules: set[str]) -> Iterator[str]:
+    """What client and application saw. ``rules`` collects those by which it is not what they see with NeMo Gym."""
+    client = traffic.http["client"]
     seen = {
         "status": view.status,
         "headers": view.headers,
@@ -452,18 +441,22 @@ def client_problems(http: Object, view: ClientView, saw: dict[str, str]) -> Iter
     for name, value in seen.items():
         if name in client and value != client[name]:
             yield f"client's {name}: {short(value)}, should be {short(client[name])}"
-    for name, value in (http.get("app_saw") or {}).items():
-        if saw.get(name) != value:
-            yield f"the application saw {name} {saw.get(name)!r}, should be {value!r}"
+    for name, value in (traffic.http.get("app_saw") or {}).items():
+        decided = {rule: path[name] for rule, path in traffic.decided_paths.items() if path.get(name, value) != value}
+        rules |= decided.keys()
+        expected = next(iter(decided.values()), value)
+        if saw.get(name) != expected:
+            yield f"the application saw {name} {saw.get(name)!r}, should be {expected!r}"
 
 
 def kept_record(name: str, traffic: Traffic, ours: Object) -> Object:
     """What must be kept of an exchange that NeMo Gym lost, or that has no record here: the traffic as it is read.
 
-    Our reading of a stream stands in for NeMo Gym's; it is held against the naive one in any case.
+    Our reading of a stream stands in for NeMo Gym's; it is held against the naive one in any case, and so is what
+    REFERENCE_FIELDS tells of every exchange.
     """
-    response = None if traffic.is_stream or traffic.exception else _json_object(traffic.body)
-    first_byte_ms = next((at_ms for at_ms, chunk in traffic.chunks if chunk), None)
+    response = None if traffic.is_stream or traffic.exception else reference.load_object(traffic.body)
+    first_byte_ms = next((at_ms for at_ms, chunk in traffic.chunks if chunk and chunk != KEEP_ALIVE), None)
     expected: Object = {
         "model_call_id": model_call_id(name),
         "dialect": traffic.dialect,
@@ -471,14 +464,9 @@ def kept_record(name: str, traffic: Traffic, ours: Object) -> Object:
         "started_at": float(EPOCH_SECONDS),
         "latency_total_ms": round(traffic.end_ms, 2),
         "latency_ttft_ms": None if first_byte_ms is None else round(first_byte_ms, 2),
-        "request": _json_object(traffic.request_body),
-        "request_raw": None,
-        "response_raw": traffic.body.decode("utf-8", "replace") if traffic.is_stream else None,
     }
-    if traffic.started:
-        expected["status_code"] = traffic.upstream["status"]
-    if traffic.exception is None and traffic.upstream["status"] < 400:
-        expected["error_category"] = None
+    case = Comparison(traffic, ours, expected)
+    expected |= {name: expect(case) for name, expect in REFERENCE_FIELDS.items() if name not in expected}
     answer = reference.answer_fields(expected["request"], response)
     if traffic.is_stream:
         return expected | {name: ours[name] for name in ("response", *answer)}
@@ -502,18 +490,18 @@ def stored_problems(traffic: Traffic, calls: list[StoredCall]) -> Iterator[str]:
 def same(one: Any, other: Any) -> bool:
     """Equal as JSON: no bool for a number, and U+FFFD for a lone surrogate (see docs/nemo-gym-parity.md)."""
     if isinstance(one, dict) and isinstance(other, dict):
-        left = {_well_formed(name): value for name, value in one.items()}
-        right = {_well_formed(name): value for name, value in other.items()}
+        left = {well_formed(name): value for name, value in one.items()}
+        right = {well_formed(name): value for name, value in other.items()}
         return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, str) and isinstance(other, str):
-        return _well_formed(one) == _well_formed(other)
+        return bool(well_formed(one) == well_formed(other))
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
-def _well_formed(text: str) -> str:
-    return re.sub("[\ud800-\udfff]", "\ufffd", text)
+def well_formed(value: Any) -> Any:
+    return re.sub("[\ud800-\udfff]", "\ufffd", value) if isinstance(value, str) else value
 
 
 def short(value: Any) -> str:
@@ -560,7 +548,8 @@ async def drive(folder: Path, session: CaptureSession, names: list[str]) -> dict
 
 def judge(case: Object, driven: Driven, ours: Object | None) -> Verdict:
     traffic = Traffic(driven.http)
-    verdict = Verdict(wrong=list(client_problems(driven.http, driven.view, driven.saw)))
+    verdict = Verdict()
+    verdict.wrong += client_problems(traffic, driven.view, driven.saw, verdict.rules)
     if (ours is not None) != traffic.is_captured:
         verdict.wrong.append("a record is stored, none should be" if ours else "no record is stored, one should be")
     right = case.get("right") or {}
@@ -587,7 +576,9 @@ def _judge_absence(verdict: Verdict, traffic: Traffic, gym: Object | None) -> No
     if gym is None:
         return
     verdict.shown.append("no record, NeMo Gym has one")
-    if traffic.id_is_refused:
+    if traffic.has_line_feed:
+        verdict.rules.add("N13")
+    elif traffic.id_is_refused:
         verdict.rules.add("D5")
 
 
@@ -624,8 +615,12 @@ def run(folder: Path, store: Path) -> int:
     verdicts = {}
     for name, case in cases.items():
         calls = stored.pop(model_call_id(name), [])
-        verdicts[name] = judge(case, driven[name], calls[0].record.model_dump() if calls else None)
-        verdicts[name].wrong += stored_problems(Traffic(driven[name].http), calls)
+        try:
+            verdicts[name] = judge(case, driven[name], calls[0].record.model_dump() if calls else None)
+            verdicts[name].wrong += stored_problems(Traffic(driven[name].http), calls)
+        except Exception as problem:
+            # One case that cannot be judged is one that is wrong; the others are judged all the same.
+            verdicts[name] = Verdict(wrong=[f"cannot be judged: {type(problem).__name__}: {problem}"])
     for call_id in stored:
         verdicts[call_id] = Verdict(wrong=["a record of no case is stored"])
     return print_report(verdicts)

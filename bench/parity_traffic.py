@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
 import reference
-from scripted import EMPTY_BODY_AT_MS, chunk_bytes
+from scripted import EMPTY_BODY_AT_MS, chunk_bytes, scripted_exception
 
 Object = dict[str, Any]
 
 DIALECT_OF_PATH = {"/v1/responses": "responses", "/v1/chat/completions": "chat", "/v1/messages": "messages"}
-PREFIXED = re.compile(r"^/ng-rollout/(?P<id>[^/]+)(?:/training-token-capture)?(?P<rest>/.*)$")
+PREFIXED = re.compile(r"/ng-rollout/(?P<id>[^/]+)(?:/training-token-capture)?(?P<rest>/.*)")
+HANG_UPS = frozenset({"CancelledError", "ClientDisconnect", "ClientDisconnected"})
 ROLLOUT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 RESERVED_IDS = frozenset({"unassigned"})
 
@@ -35,13 +37,31 @@ class Traffic:
 
     @cached_property
     def rollout_id(self) -> str | None:
-        match = PREFIXED.match(self.http["request"]["path"])
+        match = PREFIXED.fullmatch(self.http["request"]["path"])
         return match["id"] if match else None
 
     @cached_property
     def dialect(self) -> str | None:
-        match = PREFIXED.match(self.http["request"]["path"])
+        match = PREFIXED.fullmatch(self.http["request"]["path"])
         return DIALECT_OF_PATH.get(match["rest"]) if match else None
+
+    @property
+    def has_line_feed(self) -> bool:
+        """A path that NeMo Gym's pattern matches without the line feed at its end."""
+        path = self.http["request"]["path"]
+        return PREFIXED.fullmatch(path) is None and PREFIXED.fullmatch(path.removesuffix("\n")) is not None
+
+    @cached_property
+    def decided_paths(self) -> dict[str, dict[str, str]]:
+        """Rule → what the application sees by it, where that is not what NeMo Gym shows it."""
+        request = self.http["request"]
+        raw_path = request.get("raw_path", request["path"])
+        if self.has_line_feed:
+            return {"N13": {"path": request["path"], "raw_path": raw_path}}
+        path, raw = PREFIXED.fullmatch(request["path"]), PREFIXED.fullmatch(raw_path)
+        if path and raw and unquote(raw["rest"]) == path["rest"]:
+            return {"N12": {"raw_path": raw["rest"]}}
+        return {}
 
     @property
     def id_is_refused(self) -> bool:
@@ -105,15 +125,30 @@ class Traffic:
         script = self.upstream.get("raise")
         return script if isinstance(script, dict) else None
 
+    @cached_property
+    def raised(self) -> BaseException | None:
+        """The exception itself, as the scripted application raises it."""
+        script = self.exception
+        return None if script is None else scripted_exception(script, self.http["client"].get("raised"))
+
     @property
     def hung_up_when_done(self) -> bool:
-        return self.exception is not None and self.exception["kind"] == "CancelledError" and self.terminal is not None
+        return type(self.raised).__name__ in HANG_UPS and self.terminal is not None
+
+    @property
+    def status(self) -> int | None:
+        sent: int | None = self.upstream["status"] if self.started else None
+        return sent if sent is not None else reference.status_of_exception(self.raised)
 
     @cached_property
     def request_body(self) -> bytes:
         if not self.upstream.get("reads_body", True):
             return b""
         return b"".join(chunk_bytes(chunk) for chunk in self.http["request"]["body_chunks"])
+
+    @cached_property
+    def request_text(self) -> bytes:
+        return reference.decoded(self.request_body, self.request_encoding)
 
     @cached_property
     def request_encoding(self) -> str | None:
@@ -149,7 +184,8 @@ class Traffic:
 
 
 def _header(headers: list[list[str]], name: str) -> str | None:
-    return next((value for key, value in headers if key.lower() == name), None)
+    values = [value for key, value in headers if key.lower() == name]
+    return ", ".join(values) if values else None
 
 
 # ── conditions of the rules ─────────────────────────────────────────────────────────────────────────
@@ -176,7 +212,7 @@ def _index_is_no_key(traffic: Traffic) -> bool:
     for fragment in _fragments(traffic):
         if fragment.get("index") is None:
             return True
-        ids.setdefault(fragment["index"], set()).add(fragment.get("id") or None)
+        ids.setdefault(_key(fragment["index"]), set()).add(_key(fragment.get("id") or None))
     return any(len(found - {None}) != 1 for found in ids.values())
 
 
@@ -185,7 +221,7 @@ def _name_in_fragments(traffic: Traffic) -> bool:
     for fragment in _fragments(traffic):
         called = fragment.get("function")
         if isinstance(called, dict) and called.get("name"):
-            names.setdefault(fragment.get("index"), []).append(called["name"])
+            names.setdefault(_key(fragment.get("index")), []).append(_key(called["name"]))
     return any(len(set(found)) > 1 for found in names.values())
 
 
@@ -195,13 +231,30 @@ def _custom_tool(traffic: Traffic) -> bool:
 
 def _prefilled_tool(traffic: Traffic) -> bool:
     starts = _of_type(traffic, "content_block_start")
-    blocks = {payload.get("index"): payload.get("content_block") or {} for payload in starts}
+    blocks = {_key(payload.get("index")): reference.an_object(payload.get("content_block")) for payload in starts}
     with_deltas = {
-        payload.get("index")
+        _key(payload.get("index"))
         for payload in _of_type(traffic, "content_block_delta")
-        if (payload.get("delta") or {}).get("type") == "input_json_delta"
+        if reference.an_object(payload.get("delta")).get("type") == "input_json_delta"
     }
-    return any(block.get("input") and index in with_deltas for index, block in blocks.items())
+    return any(block.get("input") and index in with_deltas for index, block in blocks.items()) or _started_late(traffic)
+
+
+def _started_late(traffic: Traffic) -> bool:
+    """A block that starts, or starts again, after deltas of its input: those are not of this block."""
+    begun = set()
+    for payload in traffic.payloads:
+        index = _key(payload.get("index"))
+        if payload.get("type") == "content_block_start" and index in begun:
+            return True
+        if reference.an_object(payload.get("delta")).get("type") == "input_json_delta":
+            begun.add(index)
+    return False
+
+
+def _key(value: Any) -> Any:
+    """A JSON value as a key."""
+    return repr(value) if isinstance(value, (dict, list)) else value
 
 
 def _of_type(traffic: Traffic, kind: str) -> list[Object]:
@@ -209,9 +262,8 @@ def _of_type(traffic: Traffic, kind: str) -> list[Object]:
 
 
 def _several_choices(traffic: Traffic) -> bool:
-    indices = {
-        choice.get("index", 0) for payload in traffic.payloads for choice in reference.objects(payload.get("choices"))
-    }
+    choices = [choice for payload in traffic.payloads for choice in reference.objects(payload.get("choices"))]
+    indices = {_key(choice.get("index", 0)) for choice in choices}
     return traffic.dialect == "chat" and len(indices) > 1
 
 
@@ -230,12 +282,15 @@ def _odd_chunks(traffic: Traffic) -> bool:
     """Values on which NeMo Gym's reassembly raises or gives up: mixed index types, texts that are no text …"""
     chunks = [payload for payload in traffic.payloads if "choices" in payload]
     no_choice = bool(chunks) and not any(reference.objects(chunk["choices"]) for chunk in chunks)
-    return no_choice or any(map(_is_odd, traffic.payloads)) or len(_index_types(traffic)) > 1
+    types = _index_types(traffic)
+    return no_choice or any(map(_is_odd, traffic.payloads)) or len(types) > 1 or bool(types & {list, dict})
 
 
 def _is_odd(payload: Object) -> bool:
     choices = payload.get("choices")
     if choices is not None and not isinstance(choices, list):
+        return True
+    if any(choice.get("message") is not None for choice in reference.objects(choices)) or _is_odd_event(payload):
         return True
     deltas = [choice.get("delta") for choice in reference.objects(choices)]
     if any(delta is not None and not isinstance(delta, dict) for delta in deltas):
@@ -243,10 +298,41 @@ def _is_odd(payload: Object) -> bool:
     return any(map(_odd_delta, [*deltas, payload.get("delta")])) or ("choices" not in payload and "type" not in payload)
 
 
+# Those that NeMo Gym reads, and those that it passes over where their block is known.
+KNOWN_DELTAS = frozenset(f"{what}_delta" for what in ("text", "thinking", "input_json", "signature", "citations"))
+
+
+def _is_odd_event(payload: Object) -> bool:
+    """A Messages event with a part of another kind than it should have, or a delta that NeMo Gym does not know."""
+    message, delta = payload.get("message"), payload.get("delta")
+    kind = str(payload.get("type"))
+    if kind == "content_block_delta" and str(reference.an_object(delta).get("type")) not in KNOWN_DELTAS:
+        return True
+    if kind.startswith("content_block_") and type(payload.get("index", 0)) is not int:
+        return True
+    if kind == "message_start" and reference.an_object(message).get("content"):
+        return True
+    carriers = {"message_start": reference.an_object(message), "message_delta": payload}
+    usage = carriers.get(kind, {}).get("usage")
+    parts = (message, payload.get("content_block"), usage, delta)
+    texts = [reference.an_object(payload.get("content_block")).get(name) for name in ("text", "thinking")]
+    if any(text and not isinstance(text, str) for text in texts):
+        return True
+    return kind in MESSAGES_EVENTS and any(part is not None and not isinstance(part, dict) for part in parts)
+
+
+MESSAGES_EVENTS = frozenset({"message_start", "message_delta", "content_block_start", "content_block_delta"})
+
+
 def _odd_delta(delta: Any) -> bool:
     if not isinstance(delta, dict):
         return delta is not None and not isinstance(delta, str)
     if not isinstance(delta.get("tool_calls") or [], list):
+        return True
+    called = [call.get("function") or {} for call in reference.objects(delta.get("tool_calls"))]
+    if not all(isinstance(body, dict) for body in called):
+        return True
+    if any(not isinstance(body.get(name) or "", str) for body in called for name in ("name", "arguments")):
         return True
     texts = ("content", "reasoning_content", "reasoning", "refusal", "text", "thinking", "partial_json")
     return any(delta.get(name) is not None and not isinstance(delta[name], str) for name in texts) or any(
@@ -265,8 +351,14 @@ def _empty_identity(traffic: Traffic) -> bool:
 
 
 def _null_usage(traffic: Traffic) -> bool:
-    usages = [payload.get("usage") for payload in _of_type(traffic, "message_delta")]
-    return any(isinstance(usage, dict) and None in usage.values() for usage in usages)
+    later = [payload.get("usage") for payload in _of_type(traffic, "message_delta")]
+    if traffic.dialect == "chat":
+        later = [payload["usage"] for payload in traffic.payloads if payload.get("usage")][1:]
+    return any(isinstance(usage, dict) and _has_null(usage) for usage in later)
+
+
+def _has_null(usage: Object) -> bool:
+    return any(value is None or (isinstance(value, dict) and _has_null(value)) for value in usage.values())
 
 
 RESPONSE_RULES: dict[str, Callable[[Traffic], bool]] = {

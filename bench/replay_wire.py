@@ -4,7 +4,9 @@
 
 A line is one HTTP exchange as a server saw it. A model call is a POST on exactly /v1/responses, /v1/chat/completions or
 /v1/messages, with or without /ng-rollout/<id> before it (without: replayed under rollout ``replay``). Prints how
-many exchanges and records there are and, per field of the record, how many are null. Exit code 1 if one is missing.
+many exchanges and records there are and, per field of the record, how many are null. A call under an id that may name
+no rollout is forwarded and not recorded: counted apart, and missing from the last line on both sides. Exit code 1 if a
+record is missing, or a line can not be read.
 """
 
 from __future__ import annotations
@@ -18,21 +20,26 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from captured import CaptureSession, always
+from otel_gym.identity import is_valid_id
 from otel_gym.records.model_call import ModelCallRecord
+from reference import load_object
 from scripted import ScriptedServer, VirtualClock, call
 
 Object = dict[str, Any]
 
-MODEL_CALL_PATH = re.compile(r"^(?P<prefix>/ng-rollout/[^/]+)?(?P<rest>/v1/(?:responses|chat/completions|messages))$")
+MODEL_CALL_PATH = re.compile(
+    r"(?P<prefix>/ng-rollout/(?P<id>[^/]+)(?:/training-token-capture)?)?(?P<rest>/v1/(?:responses|chat/completions|messages))"
+)
 UNPREFIXED_ROLLOUT = "replay"
 BASE64 = "base64:"
 
-# How the recorded exchange ended → what the application below does after its last chunk.
+# How the recorded exchange ended → what the application below does after its last chunk; a word that is not here is
+# the name of what it raises ("timeout").
 ENDINGS: dict[str, Object] = {
     "complete": {},
     "client_disconnect": {"raise": {"kind": "CancelledError"}},
@@ -48,51 +55,74 @@ class ModelCall:
     call_id: str
     request: Object
     upstream: Object
+    is_refused: bool
 
 
 @dataclass
 class Replay:
-    exchanges: int
-    calls: int
-    records: dict[str, ModelCallRecord]
+    """What was driven. ``refused``: calls under an id that may name no rollout, which are in ``calls`` too."""
+
+    exchanges: int = 0
+    unreadable: int = 0
+    calls: list[ModelCall] = field(default_factory=list)
+    records: dict[str, ModelCallRecord] = field(default_factory=dict)
+
+    @property
+    def refused(self) -> int:
+        return sum(call.is_refused for call in self.calls)
 
 
-def lines_of(folders: list[Path]) -> Iterator[tuple[Path, int, Object]]:
+def lines_of(folders: list[Path]) -> Iterator[tuple[Path, int, Object | None]]:
+    """Every line with its file and number; None for one that is no JSON object."""
     for folder in folders:
         files = [folder] if folder.is_file() else sorted(folder.rglob("wire.jsonl"))
         for file in files:
             for number, line in enumerate(file.read_bytes().split(b"\n")):
                 if line.strip():
-                    yield file, number, json.loads(line)
+                    yield file, number, load_object(line)
 
 
 def model_call(file: Path, number: int, line: Object) -> ModelCall | None:
-    match = MODEL_CALL_PATH.match(line["path"])
-    if match is None or line["method"] != "POST":
+    path, _, query = str(line.get("path")).partition("?")
+    match = MODEL_CALL_PATH.fullmatch(path)
+    if match is None or str(line.get("method")).upper() != "POST":
         return None
-    path = line["path"] if match["prefix"] else f"/ng-rollout/{UNPREFIXED_ROLLOUT}{match['rest']}"
+    path = path if match["prefix"] else f"/ng-rollout/{UNPREFIXED_ROLLOUT}{match['rest']}"
     body, headers = request_body(line)
     return ModelCall(
         call_id=hashlib.md5(f"{file}:{number}".encode()).hexdigest(),
         request={
-            "method": line["method"],
+            "method": "POST",
             "path": path,
-            "query": line.get("query") or "",
+            "query": line.get("query") or query,
             "headers": headers,
             "body_chunks": [body],
         },
         upstream=upstream(line),
+        is_refused=match["id"] is not None and not is_valid_id(match["id"]),
     )
 
 
 def request_body(line: Object) -> tuple[Object, list[list[str]]]:
     """The body as one chunk. A body that was recorded decoded loses its content-encoding header."""
     body = line.get("request_body")
-    headers = [header for header in line["request_headers"] if header[0].lower() != "content-length"]
+    headers = [header for header in header_list(line.get("request_headers")) if header[0].lower() != "content-length"]
     if isinstance(body, str) and body.startswith(BASE64):
         return {"b64": body.removeprefix(BASE64)}, headers
     text = body if isinstance(body, str) else "" if body is None else json.dumps(body, ensure_ascii=False)
     return {"text": text}, [header for header in headers if header[0].lower() != "content-encoding"]
+
+
+def header_list(headers: Any) -> list[list[str]]:
+    """Headers as pairs of texts, of a list of pairs or of an object."""
+    pairs = headers.items() if isinstance(headers, dict) else headers if isinstance(headers, list) else []
+    return [[str(part) for part in pair] for pair in pairs if len(pair) == 2]
+
+
+def ending(ended: Any) -> Object:
+    if ended is None:
+        return {}
+    return ENDINGS[ended] if ended in ENDINGS else {"raise": {"kind": str(ended)}}
 
 
 def upstream(line: Object) -> Object:
@@ -101,10 +131,10 @@ def upstream(line: Object) -> Object:
     end_ms = max(last_ms, line.get("t_disconnect_ms") or 0.0)
     return {
         "status": line.get("status") or 200,
-        "headers": line.get("response_headers") or [],
+        "headers": header_list(line.get("response_headers")),
         "chunks": chunks,
         "raise_at_ms": end_ms,
-        **ENDINGS[line["ended"]],
+        **ending(line.get("ended")),
     }
 
 
@@ -114,26 +144,31 @@ def chunk(milliseconds: float, text: str) -> Object:
     return {"at_ms": milliseconds, "text": text}
 
 
-async def replay(folders: list[Path], session: CaptureSession) -> tuple[int, list[str]]:
+async def replay(folders: list[Path], session: CaptureSession) -> Replay:
     clock = VirtualClock()
-    exchanges, call_ids = 0, list[str]()
+    replayed = Replay()
     for file, number, line in lines_of(folders):
-        exchanges += 1
+        if line is None:
+            print(f"{file}, line {number + 1}: no JSON object")
+            replayed.unreadable += 1
+            continue
+        replayed.exchanges += 1
         found = model_call(file, number, line)
         if found is None:
             continue
-        call_ids.append(found.call_id)
+        replayed.calls.append(found)
         application = ScriptedServer(found.upstream, clock)
         captured = session.wrap(application, clock, always(found.call_id))
         await call(captured, found.request, clock)
-    return exchanges, call_ids
+    return replayed
 
 
 def run(folders: list[Path], store: Path) -> Replay:
     session = CaptureSession(store, run_id="replay")
-    exchanges, call_ids = asyncio.run(replay(folders, session))
+    replayed = asyncio.run(replay(folders, session))
     stored = {str(call.record.model_call_id): call.record for call in session.calls()}
-    return Replay(exchanges, len(call_ids), {name: stored[name] for name in call_ids if name in stored})
+    replayed.records = {call.call_id: stored[call.call_id] for call in replayed.calls if call.call_id in stored}
+    return replayed
 
 
 def null_counts(records: list[ModelCallRecord]) -> dict[str, int]:
@@ -143,12 +178,15 @@ def null_counts(records: list[ModelCallRecord]) -> dict[str, int]:
 
 def print_replay(replayed: Replay) -> int:
     records = list(replayed.records.values())
-    missing = replayed.calls - len(records)
+    calls = len(replayed.calls) - replayed.refused
+    missing = sum(call.call_id not in replayed.records for call in replayed.calls if not call.is_refused)
     print(f"{replayed.exchanges} exchanges, {len(records)} records")
     for name, number in null_counts(records).items():
         print(f"{name:28} {number:5} null")
-    print(f"{replayed.calls} model calls, {len(records)} records, {missing} missing")
-    return 1 if missing else 0
+    if replayed.refused:
+        print(f"{replayed.refused} calls under an id that is refused: forwarded, not recorded")
+    print(f"{calls} model calls, {len(records)} records, {missing} missing")
+    return 1 if missing or replayed.unreadable else 0
 
 
 def main() -> int:

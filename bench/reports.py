@@ -35,7 +35,7 @@ from otel_gym.records.retries import Attempt, logical_calls
 from otel_gym.settings import unknown_settings
 from report_drivers_store import STORE_DRIVERS
 from report_problems import REMARKS, NotDrivenError, Object, unequal, unequal_of_known
-from scripted import ScriptedServer, VirtualClock, call, http_scope
+from scripted import ScriptedServer, VirtualClock, call, http_scope, scripted_exception
 
 PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions", "messages": "/v1/messages"}
 EVENT_STREAM = [["content-type", "text/event-stream"]]
@@ -142,6 +142,8 @@ def _of_blocks(name: str) -> Callable[[StoredCall], Any]:
     def read(stored: StoredCall) -> Any:
         blocks = reference.objects((stored.record.response or {}).get("content"))
         found = [block[name] for block in blocks if block.get(name)]
+        if not found:
+            return None
         return [entry for each in found for entry in each] if isinstance(found[0], list) else "".join(found)
 
     return read
@@ -186,6 +188,40 @@ READERS: dict[str, Callable[[StoredCall], Any]] = {
 }
 
 
+# Fields that an answer, or a part of one, may carry: null is expected of them where nothing said them.
+ANSWER_FIELDS = frozenset(
+    [
+        "annotations",
+        "audio",
+        "container",
+        "context_management",
+        "created",
+        "created_at",
+        "encrypted_content",
+        "error",
+        "function_call",
+        "id",
+        "images",
+        "incomplete_details",
+        "logprobs",
+        "model",
+        "object",
+        "prompt_filter_results",
+        "prompt_logprobs",
+        "prompt_token_ids",
+        "reasoning_details",
+        "role",
+        "service_tier",
+        "status",
+        "stop_details",
+        "stop_reason",
+        "stop_sequence",
+        "system_fingerprint",
+        "token_ids",
+    ]
+)
+
+
 def record_problems(stored: StoredCall, expected: Object) -> Iterator[str]:
     """Every key of ``expected`` against the record, its span and all that is written of them."""
     fields = json.loads(stored.record.to_json())
@@ -203,8 +239,23 @@ def record_problems(stored: StoredCall, expected: Object) -> Iterator[str]:
             yield from unequal({name: fields[name]}, {name: value})
         elif name in (fields["response"] or {}):
             yield from unequal({name: fields["response"][name]}, {name: value})
+        elif value is None and name in ANSWER_FIELDS:
+            # Unknown is what it should be: nothing of that name may be said anywhere in the response.
+            yield from (f"{name}: {found!r}, should be None" for found in _said_under(name, fields["response"]))
         else:
             raise NotDrivenError(f"no check for the key {name!r}")
+
+
+def _said_under(name: str, value: Any) -> Iterator[Any]:
+    """What is not null under a key, anywhere in a JSON value."""
+    if isinstance(value, dict):
+        if value.get(name) is not None:
+            yield value[name]
+        for item in value.values():
+            yield from _said_under(name, item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _said_under(name, item)
 
 
 def _found_in(text: str, forbidden: Any) -> Iterator[str]:
@@ -217,7 +268,8 @@ def _found_in(text: str, forbidden: Any) -> Iterator[str]:
 
 
 def drive_streams(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
-    """``*.sse`` whole, one byte at a time, and in the transport chunks of ``chunks.json`` or ``*_split.json``."""
+    """``*.sse`` whole, one byte at a time, and in the transport chunks of ``chunks.json`` or ``*_split.json``; of
+    chunks that come without their stream, the stream that they make, too."""
     files = sorted(folder.glob("*.sse"))
     splits = [*folder.glob("chunks.json"), *sorted(folder.glob("*_split.json"))]
     forms = [(file.stem, form, chunks) for file in files for form, chunks in _transports(file.read_bytes()).items()]
@@ -225,6 +277,8 @@ def drive_streams(folder: Path, expected: Object, bench: Bench) -> Iterator[str]
         stem = _stem_of_split(split, files)
         chunks = [bytes.fromhex(chunk) for chunk in json.loads(split.read_bytes())]
         forms.append((stem, split.name, chunks))
+        if not files:
+            forms += [(stem, form, parts) for form, parts in _transports(b"".join(chunks)).items()]
         whole = next((file.read_bytes() for file in files if file.stem == stem), None)
         if whole is not None and whole != b"".join(chunks):
             yield f"{split.name} is another stream than {stem}.sse"
@@ -311,7 +365,10 @@ def _pieces(number: int) -> list[str]:
 
 
 def drive_asgi_messages(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
-    """``asgi_messages.json``: what the application sends and receives, in this order; spans and logs are counted."""
+    """``asgi_messages.json``: what the application sends and receives, in this order; spans and logs are counted.
+
+    With ``exception.json`` the application raises that after its last message.
+    """
     steps = json.loads((folder / "asgi_messages.json").read_bytes())
     received = [_asgi_message(step) for step in steps if _is_received(step)]
     scope = http_scope(http_request(expected.get("dialect") or "chat", {"model": "toy", "stream": True}))
@@ -319,12 +376,17 @@ def drive_asgi_messages(folder: Path, expected: Object, bench: Bench) -> Iterato
     if scope["type"] not in ("http", "websocket", "lifespan"):
         raise NotDrivenError(f"messages of the kind {steps[0]['type']}")
 
+    ending = folder / "exception.json"
+    script = json.loads(ending.read_bytes()) if ending.exists() else None
+
     async def application(_scope: Any, receive: Any, send: Any) -> None:
         for step in steps:
             if _is_received(step):
                 await receive()
             else:
                 await send(_asgi_message(step))
+        if script is not None:
+            raise scripted_exception(script, None)
 
     async def receive() -> MutableMapping[str, Any]:
         return received.pop(0) if received else {"type": f"{scope['type']}.disconnect"}
@@ -338,7 +400,8 @@ def drive_asgi_messages(folder: Path, expected: Object, bench: Bench) -> Iterato
     with _records_of("") as logged:
         asyncio.run(_serve(captured, scope, receive, send))
     stored = bench.stored([call_id])
-    counts = {**_span_counts(bench), "records": len(stored)}
+    ended = sum(each.span.end_ns is not None for each in stored)
+    counts = {**_span_counts(bench), "records": len(stored), "ended_spans": ended}
     counts |= {name: _log_count(name, logged) for name in expected if name.startswith("log_records")}
     yield from unequal_of_known(counts, {name: value for name, value in expected.items() if name in counts})
     rest = {name: value for name, value in expected.items() if name not in counts}
@@ -349,7 +412,9 @@ def drive_asgi_messages(folder: Path, expected: Object, bench: Bench) -> Iterato
 
 
 async def _serve(application: Any, scope: Object, receive: Any, send: Any) -> None:
-    await application(scope, receive, send)
+    # An application that raises is one of the things that are driven: its server would log it and go on.
+    with contextlib.suppress(Exception, asyncio.CancelledError):
+        await application(scope, receive, send)
 
 
 def _span_counts(bench: Bench) -> Object:
@@ -561,6 +626,8 @@ def _leaves_a_span_open(folder: Path) -> bool:
 DRIVERS: tuple[tuple[Callable[[Path], bool], Driver], ...] = (
     (_has("*.sse", "timing.json"), drive_timed_stream),
     (_has("*.sse"), drive_streams),
+    (_has("*_split.json"), drive_streams),
+    (_has("chunks.json"), drive_streams),
     (_has("timeline.json"), drive_timeline),
     (_has("asgi_messages.json"), drive_asgi_messages),
     (_has("usages.json"), drive_usages),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,12 +49,28 @@ def nanoseconds(milliseconds: float) -> int:
 def chunk_bytes(chunk: dict[str, Any]) -> bytes:
     """The bytes of a chunk: {"text"}, {"b64"}, {"repeat": {"text", "n"}} or {"segments": [...]}."""
     if "text" in chunk:
-        return str(chunk["text"]).encode()
+        return text_bytes(str(chunk["text"]))
     if "b64" in chunk:
         return base64.b64decode(chunk["b64"])
     if "repeat" in chunk:
         return chunk_bytes(chunk["repeat"]) * int(chunk["repeat"]["n"])
     return b"".join(chunk_bytes(segment) for segment in chunk["segments"])
+
+
+def text_bytes(text: str) -> bytes:
+    """UTF-8; a lone surrogate is the byte that it stands for (PEP 383), else U+FFFD."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return re.sub("[\ud800-\udfff]", "\ufffd", text).encode()
+
+
+def header_bytes(text: str) -> bytes:
+    """Latin-1 as HTTP has it, UTF-8 where a character is beyond it."""
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        return text_bytes(text)
 
 
 class UpstreamStatusError(Exception):
@@ -167,7 +184,7 @@ class ScriptedServer:
             {
                 "type": "http.response.start",
                 "status": upstream["status"],
-                "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in upstream["headers"]],
+                "headers": [(header_bytes(name), header_bytes(value)) for name, value in upstream["headers"]],
             }
         )
         chunks = list(upstream.get("chunks") or [])
@@ -251,9 +268,7 @@ def http_scope(request: dict[str, Any]) -> dict[str, Any]:
         "raw_path": request.get("raw_path", request["path"]).encode("latin-1", "replace"),
         "query_string": request.get("query", "").encode("latin-1"),
         "root_path": "",
-        "headers": [
-            (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.get("headers", [])
-        ],
+        "headers": [(header_bytes(name.lower()), header_bytes(value)) for name, value in request.get("headers", [])],
         "client": ("127.0.0.1", 50000),
         "server": ("127.0.0.1", 80),
         "state": {},

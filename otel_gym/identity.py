@@ -105,12 +105,13 @@ def indices_from_rollout_id(rollout_id: str) -> RolloutIndices | None:
 def split_url_prefix(path: str) -> tuple[str | None, str]:
     """``/ng-rollout/<id>/v1/messages`` → (id as it stands there, ``/v1/messages``).
 
-    One level only, as NeMo Gym does; the id is not checked here. (None, path) without the prefix.
+    One level only, as NeMo Gym does; the id is not checked here. (None, path) without the prefix, and
+    where a line feed follows it: no route has one.
     """
     if not path.startswith(URL_PREFIX):
         return None, path
     rollout_id, slash, rest = path[len(URL_PREFIX) :].partition("/")
-    if not rollout_id or not slash:
+    if not rollout_id or not slash or "\n" in rest:
         return None, path
     token_capture, slash, inner = rest.partition("/")
     return rollout_id, "/" + (inner if slash and token_capture == _TOKEN_CAPTURE else rest)

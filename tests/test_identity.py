@@ -61,6 +61,8 @@ def test_attempts_are_read_from_indices_only(text):
         ("/ng-rollout/1-0", (None, "/ng-rollout/1-0")),
         ("/ng-rollout//v1/messages", (None, "/ng-rollout//v1/messages")),
         ("/v1/messages", (None, "/v1/messages")),
+        ("/ng-rollout/1-0/v1/messages\n", (None, "/ng-rollout/1-0/v1/messages\n")),
+        ("/ng-rollout/1-0/v1\n/messages", (None, "/ng-rollout/1-0/v1\n/messages")),
     ],
 )
 def test_the_prefix_is_taken_off_once(path, expected):
@@ -72,6 +74,7 @@ def test_the_prefix_is_taken_off_once(path, expected):
     [
         (b"/ng-rollout/1-0/v1/messages", b"/v1/messages", b"/v1/messages"),
         (b"/ng-rollout/1-0/v1/files/a%20b", b"/v1/files/a b", b"/v1/files/a%20b"),
+        (b"/ng-rollout/1-0/v1/models/org%2Fname%0A", b"/v1/models/org/name\n", b"/v1/models/org%2Fname%0A"),
         (b"/ng-rollout/a%2Fb/v1/messages", b"/b/v1/messages", b"/b/v1/messages"),
     ],
 )

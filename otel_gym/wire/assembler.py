@@ -81,6 +81,17 @@ def merge_latest(target: JsonObject, update: JsonObject, depth: int = _FOLD_DEPT
             target[key] = value
 
 
+def known_for_null(update: JsonObject, known: JsonObject, depth: int = _FOLD_DEPTH) -> JsonObject:
+    """The update as it was sent, but a null in it, also in nested objects, takes the known value (R020)."""
+    filled: JsonObject = {}
+    for key, value in update.items():
+        before = known.get(key)
+        if isinstance(value, dict) and isinstance(before, dict) and depth:
+            value = known_for_null(value, before, depth - 1)
+        filled[key] = before if value is None else value
+    return filled
+
+
 def settle(value: Any, depth: int = _FOLD_DEPTH + 2) -> Any:
     """The value with every ``Fragments`` in it joined to text; objects are changed in place."""
     if isinstance(value, Fragments):
@@ -131,20 +142,38 @@ class StreamAssembler:
         raise NotImplementedError
 
     def _terminal_of(self, event: ServerSentEvent, payload: JsonObject | None) -> str | None:
-        if event.name == "error" or event.name in self.terminal_events:
-            return event.name
+        name = event.name.strip() if event.name else None
+        if name == "error" or name in self.terminal_events:
+            return name
         if payload is None:
-            done = self.done_marker is not None and event.data.strip() == self.done_marker
-            return self.done_marker if done else None
+            return self._terminal_line_of(event.data)
         if is_error(payload):
             return "error"
         kind = payload.get("type")
         return kind if isinstance(kind, str) and kind in self.terminal_events else None
 
+    def _terminal_line_of(self, text: str) -> str | None:
+        """The done marker, or else an error, on a line of its own in an event that is no JSON as a whole (as Gym)."""
+        if self.done_marker is None:
+            return None
+        lines = [line.strip() for line in text.split("\n")]
+        if self.done_marker in lines:
+            return self.done_marker
+        payloads = map(load_json_object, lines) if len(lines) > 1 else ()
+        return "error" if any(payload and is_error(payload) for payload in payloads) else None
+
 
 def is_error(payload: JsonObject) -> bool:
-    """Whether a payload reports an error, whatever its event is called (R009); vLLM marks its by ``object``."""
-    return payload.get("error") is not None or payload.get("type") == "error" or payload.get("object") == "error"
+    """Whether a payload reports an error, whatever its event is called (R009).
+
+    An ``error`` is an object, also an empty one, or says something (Ollama, TGI send a text); false, 0
+    and "" are none, and the OpenAI client raises for none of them. vLLM marks its error by ``object``.
+    """
+    return says_error(payload.get("error")) or payload.get("type") == "error" or payload.get("object") == "error"
+
+
+def says_error(error: object) -> bool:
+    return isinstance(error, dict) or bool(error)
 
 
 def stream_error(payload: JsonObject | None, text: str) -> JsonObject:
@@ -152,7 +181,7 @@ def stream_error(payload: JsonObject | None, text: str) -> JsonObject:
     if payload is None:
         return {"message": text}
     error = payload.get("error")
-    if error is None:
+    if not says_error(error):
         return {key: value for key, value in payload.items() if key not in _framing_of(payload)}
     return error_object(error)
 

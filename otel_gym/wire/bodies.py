@@ -30,6 +30,10 @@ class UndecodableError(Exception):
 class _Decompressor(Protocol):
     def feed(self, data: bytes, limit: int) -> bytes: ...
 
+    def is_finished(self) -> bool:
+        """Whether the data can end here: the compressed stream has said so itself."""
+        ...
+
 
 class _Gzip:
     """gzip, also of several members; what follows the last member is ignored, as gunzip does."""
@@ -58,6 +62,9 @@ class _Gzip:
                 piece = self._member.unused_data if self._member.eof else b""
         return b"".join(output)
 
+    def is_finished(self) -> bool:
+        return self._member.eof
+
 
 class _Deflate:
     """deflate as zlib data, which the standard means, or raw, which some servers send."""
@@ -77,6 +84,9 @@ class _Deflate:
         if self._stream.eof:
             return b""
         return _inflate(self._stream, data, limit)
+
+    def is_finished(self) -> bool:
+        return self._stream is not None and bool(self._stream.eof)
 
 
 def _inflate(stream: Any, data: bytes, limit: int) -> bytes:
@@ -121,26 +131,40 @@ class _Brotli:
                 return b"".join(parts)
             part = self._stream.process(b"", output_buffer_limit=_SLICE_BYTES * 4)
 
+    def is_finished(self) -> bool:
+        return bool(self._stream.is_finished())
+
 
 class _Zstandard:
+    """zstd, also of several frames. Frame by frame, since a reader across frames never says that it is done."""
+
     def __init__(self) -> None:
         zstandard = importlib.import_module("zstandard")
         self._error: type[Exception] = zstandard.ZstdError
-        self._stream = zstandard.ZstdDecompressor().decompressobj(read_across_frames=True)
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._frame = self._decompressor.decompressobj()
 
     def feed(self, data: bytes, limit: int) -> bytes:
         parts: list[bytes] = []
         size = 0
         for start in range(0, len(data), _ZSTD_SLICE_BYTES):
-            try:
-                part = self._stream.decompress(data[start : start + _ZSTD_SLICE_BYTES])
-            except self._error as error:
-                raise UndecodableError(str(error)) from error
-            size += len(part)
-            if size > limit:
-                raise UndecodableError("too large when decoded")
-            parts.append(part)
+            piece = data[start : start + _ZSTD_SLICE_BYTES]
+            while piece:
+                if self._frame.eof:
+                    self._frame = self._decompressor.decompressobj()
+                try:
+                    part = self._frame.decompress(piece)
+                except self._error as error:
+                    raise UndecodableError(str(error)) from error
+                size += len(part)
+                if size > limit:
+                    raise UndecodableError("too large when decoded")
+                parts.append(part)
+                piece = self._frame.unused_data if self._frame.eof else b""
         return b"".join(parts)
+
+    def is_finished(self) -> bool:
+        return bool(self._frame.eof)
 
 
 _DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
@@ -155,7 +179,8 @@ _DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
 class BodyDecoder:
     """Undoes a ``content-encoding``, chunk by chunk.
 
-    ``failed`` is the reason why no more comes out, None while all is well. A body that fails on its
+    ``failed`` is the reason why no more comes out, None while all is well; ``finish`` adds that the
+    body was cut, so that whoever keeps it keeps the bytes as they came. A body that fails on its
     first bytes, before anything came out, is handed on as it is: middleware and clients that
     decoded it but left the header are far commoner than damaged first bytes.
     """
@@ -165,6 +190,7 @@ class BodyDecoder:
         self._room = limit
         self._taken: list[bytes] = []
         self._nothing_out = True
+        self._anything_in = False
         self._passing_through = False
         self._stages: list[_Decompressor] = []
         # Codings are listed in the order in which they were applied.
@@ -189,6 +215,7 @@ class BodyDecoder:
 
     def feed(self, data: bytes) -> bytes:
         """Take a piece of the body as sent; return what it decodes to."""
+        self._anything_in = self._anything_in or bool(data)
         if self._passing_through or not self._stages:
             return data
         if len(data) <= _SLICE_BYTES:
@@ -215,6 +242,12 @@ class BodyDecoder:
             self._taken.clear()
         return output
 
+    def finish(self) -> str | None:
+        """The body has ended: why it is not whole, None if it is. A compressed stream knows where it ends."""
+        if self.failed is None and self._anything_in and not all(stage.is_finished() for stage in self._stages):
+            self.failed = "the body ends before its compressed data does"
+        return self.failed
+
     def _fail(self, reason: str) -> bytes:
         self.failed = reason
         if not self._nothing_out or self._room <= 0:
@@ -238,7 +271,7 @@ def decode_body(body: bytes, content_encoding: str | None, limit: int = MAX_DECO
     if not content_encoding or not body:
         return DecodedBody(body)
     decoder = BodyDecoder(content_encoding, limit)
-    return DecodedBody(decoder.feed(body), decoder.failed)
+    return DecodedBody(decoder.feed(body), decoder.finish())
 
 
 _read_json = json.JSONDecoder().raw_decode

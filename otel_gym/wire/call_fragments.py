@@ -130,12 +130,17 @@ def _fill_call(call: JsonObject, fragment: JsonObject) -> None:
             call["id"] = call["id"] or value or None
         elif key == "type":
             call["type"] = value or call["type"]
-        elif key in ("function", "custom") and isinstance(value, dict):
+        elif key in ("function", "custom"):
+            if not isinstance(value, dict):
+                continue
             body = call.get(key)
             if not isinstance(body, dict):
                 body = call[key] = {}
             take_name(body, value.get("name"))
-            fold_delta(body, {name: part for name, part in value.items() if name != "name"}, NAMES)
+            # A null, false or empty list where arguments should be adds nothing to them.
+            fold_delta(body, {name: part for name, part in value.items() if part and name != "name"}, NAMES)
+            for name in value.keys() - body.keys() - {"name"}:
+                body[name] = value[name]
         elif key != "index":
             fold_delta(call, {key: value}, NAMES)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from otel_gym.wire.assembler import (
+    Fragments,
     StreamAssembler,
     append_text,
     fold_delta,
     is_error,
     is_index,
+    known_for_null,
     merge_latest,
     settle,
+    text_of,
 )
 from otel_gym.wire.call_fragments import NAMES, CallFragments, take_name
 from otel_gym.wire.exchange import JsonObject
@@ -24,8 +27,11 @@ _PART_TEXT = ("text", "summary", "thinking", "data", "signature")
 _GROWING_LISTS = frozenset({"generation_log_probs", "generation_token_ids", "routed_experts", "token_ids"})
 # A payload without choices is a chunk if it has one of these; a ping or an error is none.
 _CHUNK_MARKS = ("id", "model", "object", "prompt_filter_results", "usage")
+# What counts wherever it is said, as for Gym (R012).
+_ANYONES_FIELDS = ("id", "model", "usage")
 # Keys of a chunk that the plain object does not have: padding against traffic analysis, and the error.
 _CHUNK_ONLY = frozenset({"choices", "error", "obfuscation", "object"})
+_REASONING_NAMES = ("reasoning_content", "reasoning")
 # What makes a delta content (R023); roles, empty strings and signatures do not.
 _CONTENT_KEYS = (
     "content",
@@ -46,7 +52,8 @@ class ChatAssembler(StreamAssembler):
     """Every choice by its index, usage as last sent, everything else under its own name.
 
     An empty string or a zero never overwrites a known id, model or time (Azure's filter chunks,
-    R011), a null never a value. A stream of nothing but an error yields no object.
+    R011), nor what is no text a known id, a null never a value, nor a count of the usage (R020). A stream of
+    nothing but an error, or of another dialect's events, yields no object.
     """
 
     done_marker = DONE
@@ -64,8 +71,11 @@ class ChatAssembler(StreamAssembler):
             for choice in choices:
                 if isinstance(choice, dict):
                     has_content = self._take_choice(choice) or has_content
-        if choices or (not is_error(payload) and any(map(payload.get, _CHUNK_MARKS))):
+        if choices or _is_chunk(payload):
+            self._seen = True
             self._take_fields(payload)
+        else:
+            self._take_fields({key: payload[key] for key in _ANYONES_FIELDS if key in payload})
         return has_content
 
     def _take_choice(self, chunk: JsonObject) -> bool:
@@ -76,16 +86,20 @@ class ChatAssembler(StreamAssembler):
         return choice.take(chunk)
 
     def _take_fields(self, chunk: JsonObject) -> None:
-        self._seen = True
         fields = self._fields
         for key, value in chunk.items():
             known = fields.get(key)
             if key in _CHUNK_ONLY or (known and not value):
                 continue
+            if key == "id" and isinstance(known, str) and not isinstance(value, str):
+                continue
             if value is None:
                 fields.setdefault(key, None)
-            elif isinstance(value, dict) and isinstance(known, dict) and key != "usage":
-                merge_latest(known, value)
+            elif isinstance(value, dict) and isinstance(known, dict):
+                if key == "usage":
+                    fields[key] = known_for_null(value, known)
+                else:
+                    merge_latest(known, value)
             else:
                 fields[key] = value
 
@@ -100,6 +114,12 @@ class ChatAssembler(StreamAssembler):
         return whole
 
 
+def _is_chunk(payload: JsonObject) -> bool:
+    """Whether a payload without choices is a chunk; the events of the other dialects all have a ``type``."""
+    is_of_another = isinstance(payload.get("type"), str)
+    return not is_of_another and not is_error(payload) and any(map(payload.get, _CHUNK_MARKS))
+
+
 def _choice_index(index: object) -> int:
     if isinstance(index, int):
         return int(index)
@@ -107,8 +127,40 @@ def _choice_index(index: object) -> int:
     return int(str(index)) if is_number else 0
 
 
+class _Reasoning:
+    """Reasoning under two names. Every name that came holds all of it: a server that sends both sends the text
+    twice, one that changes the name in mid-stream (a gateway with a fallback) continues it (R018)."""
+
+    __slots__ = ("_texts",)
+
+    def __init__(self) -> None:
+        self._texts: dict[str, Fragments] = {}
+
+    def take(self, texts: dict[str, str]) -> None:
+        """The texts of one delta by their names."""
+        for name in texts:
+            if name not in self._texts:
+                before = [told.text() for told in self._texts.values()]
+                self._texts[name] = Fragments(*before[:1])
+        for name, known in self._texts.items():
+            known.add(texts[name] if name in texts else next(iter(texts.values())))
+
+    def result(self) -> JsonObject:
+        return {name: told.text() for name, told in self._texts.items()}
+
+
 class _Choice:
-    __slots__ = ("_fields", "_finish_reason", "_index", "_message", "_role", "_tool_calls", "_whole")
+    __slots__ = (
+        "_fields",
+        "_finish_reason",
+        "_index",
+        "_message",
+        "_reasoning",
+        "_role",
+        "_said_empty",
+        "_tool_calls",
+        "_whole",
+    )
 
     def __init__(self, index: int) -> None:
         self._index = index
@@ -116,6 +168,8 @@ class _Choice:
         self._fields: JsonObject = {}
         self._role: Any = None
         self._message: JsonObject = {"content": None}
+        self._said_empty = False
+        self._reasoning: _Reasoning | None = None
         self._tool_calls: CallFragments | None = None
         self._whole: JsonObject | None = None
 
@@ -126,9 +180,10 @@ class _Choice:
                 has_content = isinstance(value, dict) and self._take_delta(value)
             elif key == "finish_reason":
                 self._finish_reason = value or self._finish_reason
-            elif key == "message" and isinstance(value, dict):
-                self._whole = value
-                has_content = has_content or _is_content(value)
+            elif key == "message":
+                if isinstance(value, dict):
+                    self._whole = value
+                    has_content = has_content or _is_content(value)
             elif key != "index":
                 self._take_field(key, value)
         return has_content
@@ -148,10 +203,13 @@ class _Choice:
 
     def _take_delta(self, delta: JsonObject) -> bool:
         message = self._message
+        self._take_reasoning(delta)
         for key, value in delta.items():
             if key == "content" and value:
                 self._take_content(value)
             elif key == "content":
+                self._said_empty = self._said_empty or value == ""
+            elif key in _REASONING_NAMES and value and isinstance(value, str):
                 continue
             elif key == "role":
                 self._role = value or self._role
@@ -165,6 +223,12 @@ class _Choice:
             else:
                 fold_delta(message, {key: value}, NAMES)
         return _is_content(delta)
+
+    def _take_reasoning(self, delta: JsonObject) -> None:
+        texts = {name: delta[name] for name in _REASONING_NAMES if text_of(delta, name) is not None}
+        if texts:
+            self._reasoning = self._reasoning or _Reasoning()
+            self._reasoning.take(texts)
 
     def _take_content(self, value: Any) -> None:
         known = self._message["content"]
@@ -198,8 +262,13 @@ class _Choice:
             message = self._whole
         else:
             message = {"role": self._role or "assistant", **_settled(self._message)}
+            if self._reasoning is not None:
+                message |= self._reasoning.result()
             if self._tool_calls is not None:
                 message["tool_calls"] = self._tool_calls.result()
+            if self._said_empty and not _is_content(message):
+                # Nothing was said but the empty text. Beside anything else a plain answer has null there.
+                message["content"] = ""
         choice = {"index": self._index, "message": message, "finish_reason": self._finish_reason}
         return {**choice, **_settled(self._fields)}
 

@@ -23,6 +23,8 @@ from otel_gym.wire.exchange import JsonObject
 _FILLED_BY_DELTAS = {"text": "text", "thinking": "thinking", "compaction": "content"}
 # Strings of a delta that come whole; every other string is text.
 _WHOLE_TEXT = frozenset({"content", "encrypted_content", "signature", "type"})
+# Deltas whose text is content (R023), beside text and tool input: a new kind of delta may be anything.
+_CONTENT_DELTAS = {"thinking_delta": "thinking", "compaction_delta": "content"}
 # A block that no start announced gets its type from its first delta.
 _TYPE_OF_DELTA = {"text_delta": "text", "thinking_delta": "thinking", "compaction_delta": "compaction"}
 
@@ -111,7 +113,7 @@ class MessagesAssembler(StreamAssembler):
             return False
         said = {key: value for key, value in delta.items() if key != "type"}
         fold_delta(block, said, _WHOLE_TEXT)
-        return kind != "signature_delta" and any(said.values())
+        return text_of(delta, _CONTENT_DELTAS.get(kind or "", "")) is not None
 
     def take_message_delta(self, event: JsonObject) -> bool:
         if "usage" in event:
@@ -122,6 +124,10 @@ class MessagesAssembler(StreamAssembler):
             said = {**said, **delta}
         if self._envelope is None:
             self._envelope = {}
+        if "stop_reason" in said:
+            said["stop_reason"] = (
+                said["stop_reason"] or None
+            )  # an empty one says no more than null (gateways, between two deltas)
         # Replaced key by key, since a later list or object is the whole one; null wipes nothing.
         for key, value in said.items():
             if value is not None or key not in self._envelope:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import itertools
 
-from otel_gym.wire.assembler import error_object
+from otel_gym.wire.assembler import error_object, says_error
 from otel_gym.wire.bodies import BodyDecoder, decode_body, load_json_object
 from otel_gym.wire.dialects import DIALECTS
 from otel_gym.wire.exchange import Exchange, JsonObject, ParsedExchange, Raised
@@ -44,14 +44,15 @@ def parse_exchange(exchange: Exchange) -> ParsedExchange:
 
 
 def is_event_stream(content_type: str | None) -> bool:
-    """Whether a content type is that of server-sent events, in any case (N4)."""
-    return content_type is not None and content_type.strip().lower().startswith("text/event-stream")
+    """Whether a content type is that of server-sent events, in any case (N4); a blank before it is no part of it."""
+    return content_type is not None and content_type.lower().startswith("text/event-stream")
 
 
 def _read_request(exchange: Exchange, parsed: ParsedExchange) -> None:
     if not exchange.request_body:
         return
-    body = decode_body(exchange.request_body, exchange.request_content_encoding).content
+    sent = exchange.request_body
+    body = decode_body(sent, exchange.request_content_encoding).content or sent
     parsed.request = load_json_object(body)
     if parsed.request is None:
         parsed.request_raw = _text(body)
@@ -107,7 +108,7 @@ def _time_of_byte(exchange: Exchange, texts: list[bytes], end: int) -> int:
 
 def _plain_error(response: JsonObject | None) -> JsonObject | None:
     error = None if response is None else response.get("error")
-    return None if error is None else error_object(error)
+    return error_object(error) if says_error(error) else None
 
 
 def _raised_body(raised: Raised | None) -> bytes:

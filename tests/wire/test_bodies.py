@@ -68,6 +68,30 @@ def test_cut_body_yields_what_had_come() -> None:
     assert (TEXT * 50).startswith(decoded.content)
 
 
+@pytest.mark.parametrize("coding", CODINGS)
+def test_cut_body_is_said_to_be_cut(coding: str) -> None:
+    sent = CODINGS[coding](TEXT)
+    for end in (1, 5, len(sent) // 2, len(sent) - 1):
+        assert decode_body(sent[:end], coding).failed == "the body ends before its compressed data does"
+    decoder = BodyDecoder(coding)
+    assert decoder.finish() is None
+    decoder.feed(sent[:5])
+    assert decoder.failed is None
+    assert decoder.finish() is not None
+
+
+def test_whole_body_of_several_members_or_codings_is_not_cut() -> None:
+    compress = zstandard.ZstdCompressor().compress
+    for sent, coding in (
+        (compress(TEXT) + compress(b"more"), "zstd"),
+        (gzip.compress(TEXT) + gzip.compress(b"more") + b"\0\0", "gzip"),
+        (raw_deflate(TEXT), "deflate"),
+        (brotli.compress(gzip.compress(TEXT)), "gzip, br"),
+    ):
+        assert decode_body(sent, coding).failed is None
+    assert decode_body(gzip.compress(brotli.compress(TEXT)[:-3]), "br, gzip").failed is not None
+
+
 def test_damage_after_some_output_keeps_that_output() -> None:
     first, second = gzip.compress(TEXT), b"\x1f\x8b\x08\x00damaged beyond repair"
     decoder = BodyDecoder("gzip")

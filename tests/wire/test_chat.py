@@ -109,6 +109,33 @@ def test_null_usage_after_usage_wipes_nothing(read_stream: ReadStream) -> None:
     assert response["usage"] == {"prompt_tokens": 1}
 
 
+def test_nulls_of_a_later_usage_do_not_wipe_known_counts(read_stream: ReadStream) -> None:
+    known = {"prompt_tokens": 5, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 3}, "cost": 1}
+    later = {"prompt_tokens": None, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": None}, "x": None}
+    events = [{**chunk({"content": "x"}), "usage": known}, {**chunk(finish="stop"), "usage": later}, DONE]
+    response = read_stream("chat", events).response
+    assert response is not None
+    filled = {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}, "x": None}
+    assert response["usage"] == filled
+
+
+def test_another_dialects_events_are_no_chat_answer(read_stream: ReadStream) -> None:
+    events = [
+        {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 3}}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 16}},
+        {"type": "response.created", "response": {"id": "r"}, "id": "x"},
+    ]
+    parsed = read_stream("chat", events)
+    assert (parsed.response, parsed.error_category) == (None, "stream_truncated")
+
+
+def test_done_on_a_line_of_an_event_that_was_not_closed_ends_the_stream(read_stream: ReadStream) -> None:
+    assert read_stream("chat", "data: x\ndata: [DONE]\n\n").terminal_event == DONE
+    error = read_stream("chat", 'data: x\ndata: {"error":{"type":"y"}}\n\n')
+    assert (error.terminal_event, error.error_category) == ("error", "upstream_error")
+    assert read_stream("chat", "data: x[DONE]\n\n").terminal_event is None
+
+
 def test_usage_that_is_always_null_is_unknown(read_stream: ReadStream) -> None:
     response = read_stream("chat", [{**chunk({"content": "x"}), "usage": None}, DONE]).response
     assert response is not None
@@ -128,6 +155,31 @@ def test_reasoning_keeps_the_name_it_came_under(read_stream: ReadStream) -> None
         read_stream, {"reasoning": "a", "reasoning_content": "a"}, {"reasoning": "b", "reasoning_content": "b"}
     )
     assert (found["reasoning"], found["reasoning_content"], found["content"]) == ("ab", "ab", None)
+
+
+def test_reasoning_whose_name_changes_in_mid_stream_is_whole_under_either_name(read_stream: ReadStream) -> None:
+    found = message(read_stream, {"reasoning": "t"}, {"reasoning_content": "u"}, {"reasoning": "v", "content": "a"})
+    assert (found["reasoning"], found["reasoning_content"]) == ("tuv", "tuv")
+    late = message(read_stream, {"reasoning": "t"}, {"reasoning": "u", "reasoning_content": "u"})
+    assert (late["reasoning"], late["reasoning_content"]) == ("tu", "tu")
+
+
+@pytest.mark.parametrize(
+    ("deltas", "content"),
+    [
+        ([{"role": "assistant", "content": ""}, {}], ""),
+        ([{"role": "assistant", "content": None}, {}], None),
+        ([{"role": "assistant"}, {}], None),
+        ([{"content": ""}, {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f"}}]}], None),
+        ([{"content": ""}, {"refusal": "no"}], None),
+        ([{"content": ""}, {"reasoning": "r"}], None),
+        ([{"content": ""}, {"content": "a"}, {"content": ""}], "a"),
+    ],
+)
+def test_empty_answer_is_the_empty_text_of_its_plain_twin(
+    read_stream: ReadStream, deltas: list[dict[str, Any]], content: str | None
+) -> None:
+    assert message(read_stream, *deltas)["content"] == content
 
 
 def test_reasoning_details_are_joined_by_type_and_index(read_stream: ReadStream) -> None:
@@ -317,6 +369,15 @@ def test_error_null_is_none_and_an_empty_error_is_one(read_stream: ReadStream) -
     assert fine.response is not None
     assert "error" not in fine.response
     assert read_stream("chat", [{**chunk({"content": "a"}), "error": {}}, DONE]).error_category == "upstream_error"
+
+
+@pytest.mark.parametrize("dialect", ["chat", "messages", "responses"])
+def test_error_that_is_false_is_none_and_a_text_is_one(read_stream: ReadStream, dialect: str) -> None:
+    for nothing in (False, 0, "", []):
+        parsed = read_stream(dialect, [{"error": nothing}])
+        assert (parsed.error_category, parsed.error) == ("stream_truncated", None)
+    parsed = read_stream(dialect, [{"error": "boom"}])
+    assert (parsed.error_category, parsed.error) == ("upstream_error", {"message": "boom"})
 
 
 def test_error_beside_choices_leaves_the_chunk_a_chunk(read_stream: ReadStream) -> None:

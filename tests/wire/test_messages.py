@@ -251,6 +251,8 @@ def test_stop_by_event_name_alone_ends_the_stream(read_stream: ReadStream) -> No
         (block(0, type="text", text=""), False),
         (block(0, type="thinking", thinking="", signature=""), False),
         (delta(0, "signature_delta", signature="S"), False),
+        (delta(0, "new_delta", text="1"), False),
+        (delta(0, "compaction_delta", content="sum"), True),
         (delta(0, "text_delta", text=""), False),
         (delta(0, "citations_delta", citation={}), False),
         (ended(), False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from typing import Any
 
 import brotli
@@ -12,6 +13,12 @@ import zstandard
 
 from otel_gym.wire import DIALECTS, Exchange, Execution, ParsedExchange, Raised, dialect_for_path, parse_exchange
 
+CODINGS = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "br": brotli.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+}
 PLAIN = {"id": "c1", "object": "chat.completion", "choices": []}
 CHUNK = b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"hi"}}]}\n\n'
 STREAM = [(10, b'data: {"id":"c1","choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'), (20, CHUNK)]
@@ -82,7 +89,30 @@ def test_sse_bytes_under_another_media_type_are_a_parse_error() -> None:
 
 
 def test_media_type_counts_in_any_case() -> None:
-    assert stream([*STREAM, DONE], response_content_type=" Text/Event-Stream").error_category is None
+    assert stream([*STREAM, DONE], response_content_type="Text/Event-Stream").error_category is None
+
+
+def test_blank_before_the_media_type_is_no_event_stream_as_for_gym() -> None:
+    parsed = stream([*STREAM, DONE], response_content_type=" text/event-stream")
+    assert (parsed.streamed, parsed.response, parsed.error_category) == (False, None, "capture_parse_error")
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_compressed_answer_that_was_cut_is_a_parse_error_and_shows_what_came(coding: str) -> None:
+    body = json.dumps({"id": "x", "text": "".join(map(str, range(3000)))}).encode()
+    parsed = parse(CODINGS[coding](body)[:-50], response_content_encoding=coding)
+    assert (parsed.response, parsed.error_category) == (None, "capture_parse_error")
+    assert parsed.response_raw is not None
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_compressed_stream_that_was_cut_is_parsed_as_far_as_it_came(coding: str) -> None:
+    filler = "".join(f'data: {{"choices":[{{"index":0,"delta":{{"content":"{n} "}}}}]}}\n\n' for n in range(9000))
+    sent = CODINGS[coding](filler.encode())
+    parsed = stream([(10, sent[: len(sent) * 4 // 5])], response_content_encoding=coding)
+    assert parsed.error_category == "stream_truncated"
+    assert parsed.response is not None
+    assert parsed.response["choices"][0]["message"]["content"].startswith("0 1 2 ")
 
 
 def test_stream_keeps_its_text() -> None:
@@ -129,9 +159,6 @@ def test_exchange_read_back_keeps_the_time_that_was_measured() -> None:
     assert stream([(0, body)], live=False, first_content_ns=20).first_content_ns == 20
     assert parse(b"{}", live=False, first_content_ns=7).first_content_ns == 7
     assert stream([(0, body)], live=False).first_content_ns is None
-
-
-CODINGS = {"gzip": gzip.compress, "br": brotli.compress, "zstd": zstandard.ZstdCompressor().compress}
 
 
 @pytest.mark.parametrize("coding", CODINGS)

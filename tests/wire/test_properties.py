@@ -42,6 +42,8 @@ def chat_answers(draw: st.DrawFn) -> Payload:
         message: Payload = {"role": "assistant", "content": draw(texts | st.none())}
         for key in draw(st.sets(st.sampled_from(["refusal", "reasoning", "reasoning_content"]))):
             message[key] = draw(texts)
+        if "reasoning" in message and "reasoning_content" in message:
+            message["reasoning"] = message["reasoning_content"]
         calls = [
             {
                 "id": f"call_{index}_{number}",
@@ -52,6 +54,8 @@ def chat_answers(draw: st.DrawFn) -> Payload:
         ]
         if calls:
             message["tool_calls"] = calls
+        if message["content"] is None and len(message) == 2:
+            message["content"] = ""
         whole = {"index": index, "message": message, "finish_reason": draw(st.sampled_from(["stop", "length"]))}
         if draw(st.booleans()):
             whole["logprobs"] = {
@@ -85,7 +89,10 @@ def chat_events(answer: Payload) -> Iterator[Payload]:
     for choice in answer["choices"]:
         index, message = choice["index"], choice["message"]
         yield chunk(index, {"role": message["role"], "content": ""})
-        for key in ("reasoning", "reasoning_content", "refusal", "content"):
+        reasoning_names = [key for key in ("reasoning", "reasoning_content") if key in message]
+        for piece in pieces(message[reasoning_names[0]]) if reasoning_names else ():
+            yield chunk(index, dict.fromkeys(reasoning_names, piece))
+        for key in ("refusal", "content"):
             for piece in pieces(message.get(key) or ""):
                 beside = {"logprobs": {"content": [{"token": piece}], "refusal": None}} if key == "content" else {}
                 yield chunk(index, {key: piece}, **(beside if "logprobs" in choice else {}))
