@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_gym.identity import is_valid_id
+from otel_gym.redaction import DEFAULT_RULES, RedactionRules, read_rules
 
 logger = logging.getLogger("otel_gym")
 
@@ -48,7 +49,7 @@ def _switch(text: str) -> bool:
 
 def _content(text: str) -> str:
     word = text.strip().lower()
-    if word in ("full", "none"):
+    if word in ("full", "no_media", "none"):
         return word
     raise ValueError(text)
 
@@ -84,7 +85,22 @@ SETTINGS: tuple[Setting, ...] = (
         _switch,
         "1 or 0",
     ),
-    Setting("OTEL_GYM_CONTENT", "bodies of model calls: `full`, or `none`", "full", _content, "full or none"),
+    Setting(
+        "OTEL_GYM_CONTENT",
+        "bodies of model calls: `full`; `no_media` keeps hash, type and length of images, audio and files; `none`",
+        "full",
+        _content,
+        "full, no_media or none",
+    ),
+    Setting(
+        "OTEL_GYM_REDACT",
+        "what is replaced by `[redacted]` on top of the default rules (keys and tokens by their shape, values under "
+        "names such as `api_key`, `authorization`, `password`, `cookie`): names of JSON members, headers, form fields "
+        "and attributes, and `/regular expressions/`; `0` or `off` among them drops the default rules",
+        "the default rules",
+        read_rules,
+        "names and /regular expressions/, separated by commas, such as `x-team-key,/EMP-[0-9]{6}/`",
+    ),
     Setting(
         "OTEL_GYM_QUEUE_BYTES",
         "bound of what waits for the writer; more is kept as head, length and sha256, and counted",
@@ -115,6 +131,7 @@ class Settings:
     run_id: str | None = None
     capture_unassigned: bool | None = None
     content: str = "full"
+    redact: RedactionRules = DEFAULT_RULES
     queue_bytes: int = DEFAULT_QUEUE_BYTES
     exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S
     problems: tuple[str, ...] = ()
@@ -126,6 +143,7 @@ _FIELDS = {
     "OTEL_GYM_RUN_ID": "run_id",
     "OTEL_GYM_CAPTURE_UNASSIGNED": "capture_unassigned",
     "OTEL_GYM_CONTENT": "content",
+    "OTEL_GYM_REDACT": "redact",
     "OTEL_GYM_QUEUE_BYTES": "queue_bytes",
     "OTEL_GYM_EXIT_TIMEOUT": "exit_timeout_s",
 }

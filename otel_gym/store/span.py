@@ -35,6 +35,7 @@ class StoredSpan:
     """Ids are lower-case hex; times are UTC nanoseconds, ``end_ns`` None for a span that never ended.
 
     ``resource`` holds the resource's attributes, on which a Collector may have put the rollout id.
+    ``dropped`` counts what limits dropped of it: attributes, events, links, and attributes of these.
     """
 
     trace_id: str

@@ -2,61 +2,176 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from otel_gym.content import KeptBody, body_text, safe_text
+from otel_gym.content import KeptBody, body_text, safe_attributes, safe_value
 from otel_gym.conventions import (
     BODY_BYTES,
     BODY_ENCODING,
     BODY_SHA256,
+    CONTENT_REPLACED,
     REQUEST_BODY,
     RESPONSE_BODY,
     SCHEMA_URL,
     STORE_VERSION,
 )
-from otel_gym.store.otlp_json import encode_json, key_values
+from otel_gym.store.otlp_json import encode_json, encode_strict_json, key_values
+from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.payloads import Payload
 
 _IS_REMOTE_KNOWN = 0x100
 _IS_REMOTE = 0x200
 
 
-def encode_span(span: ReadableSpan, payload: Payload | None) -> bytes:
-    """One TracesData with one span, without a newline."""
-    head, tail = _envelope(span.resource, span.instrumentation_scope)
-    return head + encode_json(_span(span, payload)) + tail
+def encode_span(
+    span: ReadableSpan,
+    payload: Payload | None = None,
+    content: ContentPolicy | None = None,
+    identity: Mapping[str, Any] | None = None,
+) -> bytes:
+    """One TracesData with one span, without a newline.
+
+    ``payload`` and ``identity`` hold what the span's own attributes may have lost to a limit.
+    """
+    content = content or ContentPolicy()
+    head, tail = _envelope(span.resource, span.instrumentation_scope, content)
+    parts = _Parts(span, payload, content, identity)
+    try:
+        return head + encode_strict_json(parts.encoded()) + tail
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        # Some text or value that JSON cannot carry: the same again, made safe on the way.
+        return head + encode_json(_Safe(span, payload, content, identity).encoded()) + tail
 
 
-def _span(span: ReadableSpan, payload: Payload | None) -> dict[str, Any]:
-    context, parent = span.context, span.parent
-    flags = int(context.trace_flags) | _IS_REMOTE_KNOWN
-    encoded: dict[str, Any] = {"traceId": format(context.trace_id, "032x"), "spanId": format(context.span_id, "016x")}
-    if context.trace_state:
-        encoded["traceState"] = context.trace_state.to_header()
-    if parent is not None:
-        encoded["parentSpanId"] = format(parent.span_id, "016x")
-        flags |= _IS_REMOTE if parent.is_remote else 0
-    encoded |= {
-        "flags": flags,
-        "name": safe_text(span.name),
-        "kind": span.kind.value + 1,
-        "startTimeUnixNano": str(span.start_time or 0),
-        "endTimeUnixNano": str(span.end_time or 0),
-        "attributes": key_values(_without_queries(span.attributes or {})) + _payload_attributes(payload),
-        "status": _status(span),
-    }
-    if span.events:
-        encoded["events"] = [_event(event) for event in span.events]
-    if span.links:
-        encoded["links"] = [_link(link) for link in span.links]
-    if span.dropped_attributes:
-        encoded["droppedAttributesCount"] = span.dropped_attributes
-    return encoded
+class _Parts:
+    """The parts of a span as OTLP/JSON, redacted."""
+
+    def __init__(
+        self,
+        span: ReadableSpan,
+        payload: Payload | None,
+        content: ContentPolicy,
+        identity: Mapping[str, Any] | None,
+    ) -> None:
+        self._span = span
+        self._payload = payload
+        self._content = content
+        self._beside = {**(identity or {}), **(payload.attributes if payload else {})}
+
+    def encoded(self) -> dict[str, Any]:
+        span, context, parent = self._span, self._span.context, self._span.parent
+        flags = int(context.trace_flags) | _IS_REMOTE_KNOWN
+        encoded: dict[str, Any] = {
+            "traceId": format(context.trace_id, "032x"),
+            "spanId": format(context.span_id, "016x"),
+        }
+        if context.trace_state:
+            encoded["traceState"] = context.trace_state.to_header()
+        if parent is not None:
+            encoded["parentSpanId"] = format(parent.span_id, "016x")
+            flags |= _IS_REMOTE if parent.is_remote else 0
+        encoded |= {
+            "flags": flags,
+            "name": self._text(span.name),
+            "kind": span.kind.value + 1,
+            "startTimeUnixNano": str(span.start_time or 0),
+            "endTimeUnixNano": str(span.end_time or 0),
+        }
+        attributes = self._attributes(_without_queries({**(span.attributes or {}), **self._beside}))
+        encoded["status"] = self._status()
+        if span.events:
+            encoded["events"] = [self._event(event) for event in span.events]
+        if span.links:
+            encoded["links"] = [self._link(link) for link in span.links]
+        encoded["attributes"] = attributes + self._marks() + self._bodies()
+        counts = {
+            "droppedAttributesCount": self._dropped_attributes(),
+            "droppedEventsCount": span.dropped_events,
+            "droppedLinksCount": span.dropped_links,
+        }
+        return encoded | {name: count for name, count in counts.items() if count}
+
+    def _text(self, text: str) -> str:
+        return self._content.redactor.text(text)
+
+    def _attributes(self, attributes: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+        return key_values(self._content.attributes(attributes)) if attributes else []
+
+    def _marks(self) -> list[dict[str, Any]]:
+        return []
+
+    def _dropped_attributes(self) -> int:
+        """What is lost for good: what limits dropped, less what is written from beside the span."""
+        dropped = self._span.dropped_attributes
+        if not dropped:
+            return 0
+        attributes = self._span.attributes or {}
+        return max(0, dropped - sum(name not in attributes for name in self._beside))
+
+    def _status(self) -> dict[str, Any]:
+        status: dict[str, Any] = {"code": self._span.status.status_code.value}
+        if self._span.status.description:
+            status["message"] = self._text(self._span.status.description)
+        return status
+
+    def _event(self, event: Any) -> dict[str, Any]:
+        encoded = {
+            "timeUnixNano": str(event.timestamp),
+            "name": self._text(event.name),
+            "attributes": self._attributes(event.attributes),
+        }
+        return encoded | _dropped(event)
+
+    def _link(self, link: Any) -> dict[str, Any]:
+        encoded = {
+            "traceId": format(link.context.trace_id, "032x"),
+            "spanId": format(link.context.span_id, "016x"),
+            "attributes": self._attributes(link.attributes),
+        }
+        return encoded | _dropped(link)
+
+    def _bodies(self) -> list[dict[str, Any]]:
+        payload = self._payload
+        if payload is None:
+            return []
+        attributes: dict[str, Any] = {}
+        for name, body in ((REQUEST_BODY, payload.request), (RESPONSE_BODY, payload.response)):
+            if body is not None:
+                series = f"{self._span.context.trace_id:x}:{name}"
+                attributes |= _body_attributes(name, body, partial(self._content.body, series=series))
+        return key_values(attributes)
+
+
+class _Safe(_Parts):
+    """The same with every text and value made safe, and what was replaced counted."""
+
+    _replaced = 0
+
+    def _text(self, text: str) -> str:
+        safe, replaced = safe_value(text)
+        self._replaced += replaced
+        return super()._text(safe)
+
+    def _attributes(self, attributes: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+        safe, replaced = safe_attributes(attributes or {})
+        counted = safe.pop(CONTENT_REPLACED, 0)  # by capture, in the bodies
+        self._replaced += replaced + (counted if isinstance(counted, int) else 0)
+        return super()._attributes(safe)
+
+    def _marks(self) -> list[dict[str, Any]]:
+        return key_values({CONTENT_REPLACED: self._replaced}) if self._replaced else []
+
+
+def _dropped(part: Any) -> dict[str, Any]:
+    """The count of an event or a link."""
+    dropped = part.dropped_attributes
+    return {"droppedAttributesCount": dropped} if dropped else {}
 
 
 # Where HTTP instrumentations, old and new, put a URL's query. Clients send keys in it.
@@ -71,41 +186,13 @@ def _without_queries(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     return kept | {name: str(kept[name]).partition("?")[0] for name in _URLS if name in kept}
 
 
-def _status(span: ReadableSpan) -> dict[str, Any]:
-    status: dict[str, Any] = {"code": span.status.status_code.value}
-    if span.status.description:
-        status["message"] = safe_text(span.status.description)
-    return status
-
-
-def _event(event: Any) -> dict[str, Any]:
-    return {
-        "timeUnixNano": str(event.timestamp),
-        "name": safe_text(event.name),
-        "attributes": key_values(event.attributes or {}),
-    }
-
-
-def _link(link: Any) -> dict[str, Any]:
-    return {
-        "traceId": format(link.context.trace_id, "032x"),
-        "spanId": format(link.context.span_id, "016x"),
-        "attributes": key_values(link.attributes or {}),
-    }
-
-
-def _payload_attributes(payload: Payload | None) -> list[dict[str, Any]]:
-    if payload is None:
-        return []
-    attributes: dict[str, Any] = {}
-    for name, body in ((REQUEST_BODY, payload.request), (RESPONSE_BODY, payload.response)):
-        if body is not None:
-            attributes |= _body_attributes(name, body)
-    return key_values(attributes)
-
-
-def _body_attributes(name: str, body: KeptBody) -> dict[str, Any]:
+def _body_attributes(name: str, body: KeptBody, clean: Callable[[str], str]) -> dict[str, Any]:
     text, encoding = body_text(body)
+    if encoding is None:
+        text = clean(text)
+    elif body.coding is None:
+        # No UTF-8, yet its secrets are ASCII: every other byte comes back as it was.
+        text, encoding = body_text(KeptBody(_cleaned_bytes(body.content, clean)))
     attributes = {
         name: text,
         name + BODY_ENCODING: encoding,
@@ -115,25 +202,31 @@ def _body_attributes(name: str, body: KeptBody) -> dict[str, Any]:
     return {key: value for key, value in attributes.items() if value is not None}
 
 
-_envelopes: dict[tuple[int, int], tuple[Resource, InstrumentationScope | None, bytes, bytes]] = {}
+def _cleaned_bytes(content: bytes, clean: Callable[[str], str]) -> bytes:
+    return clean(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
-def _envelope(resource: Resource, scope: InstrumentationScope | None) -> tuple[bytes, bytes]:
+_envelopes: dict[tuple[int, int, int], tuple[Resource, InstrumentationScope | None, ContentPolicy, bytes, bytes]] = {}
+
+
+def _envelope(resource: Resource, scope: InstrumentationScope | None, content: ContentPolicy) -> tuple[bytes, bytes]:
     """What surrounds the span in its line: the same for all spans of one scope, so encoded once.
 
     Found by identity, since hashing a Resource costs more than encoding it; the objects are held so
     that an id cannot be used again.
     """
-    key = (id(resource), id(scope))
+    key = (id(resource), id(scope), id(content))
     known = _envelopes.get(key)
     if known is None:
         if len(_envelopes) > 64:
             _envelopes.clear()
-        known = _envelopes[key] = (resource, scope, *_encode_envelope(resource, scope))
-    return known[2], known[3]
+        known = _envelopes[key] = (resource, scope, content, *_encode_envelope(resource, scope, content))
+    return known[3], known[4]
 
 
-def _encode_envelope(resource: Resource, scope: InstrumentationScope | None) -> tuple[bytes, bytes]:
+def _encode_envelope(
+    resource: Resource, scope: InstrumentationScope | None, content: ContentPolicy
+) -> tuple[bytes, bytes]:
     scope_name, version = (scope.name, scope.version) if scope else ("", None)
     scope_json: dict[str, Any] = {"name": scope_name, "attributes": key_values({"gym.store.version": STORE_VERSION})}
     if version:
@@ -141,7 +234,7 @@ def _encode_envelope(resource: Resource, scope: InstrumentationScope | None) -> 
     schema_url = (scope.schema_url if scope else None) or SCHEMA_URL
     return (
         b'{"resourceSpans":[{"resource":'
-        + encode_json({"attributes": key_values(resource.attributes)})
+        + encode_json({"attributes": key_values(content.attributes(safe_attributes(resource.attributes)[0]))})
         + b',"scopeSpans":[{"scope":'
         + encode_json(scope_json)
         + b',"spans":[',

@@ -7,14 +7,15 @@ its OpenAI and Anthropic refinements; the rest is ``gym.*``. Nothing is set that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from opentelemetry.trace import Span, StatusCode
 
 from otel_gym import conventions as names
-from otel_gym.content import KeptBody, safe_json, safe_text
+from otel_gym.content import KeptBody, count_unsafe, safe_attributes, safe_json, safe_text
+from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.payloads import Payload, slots
 from otel_gym.wire.bodies import decode_body
 from otel_gym.wire.exchange import Exchange, JsonObject, ParsedExchange
@@ -68,14 +69,6 @@ def start_attributes(dialect: str, host: str | None, port: int | None) -> dict[s
     return attributes
 
 
-@dataclass(frozen=True, slots=True)
-class ContentPolicy:
-    """``bodies``: the store keeps them; ``messages``: the conventions' opt-in content attributes are set."""
-
-    bodies: bool = True
-    messages: bool = False
-
-
 def finish_model_call(span: Span, exchange: Exchange, cut: Payload | None, policy: ContentPolicy) -> None:
     """Parses the exchange, completes its span and ends it with the time of the last byte.
 
@@ -89,16 +82,35 @@ def finish_model_call(span: Span, exchange: Exchange, cut: Payload | None, polic
     error_type = error_type_of(exchange, parsed)
     if error_type is not None:
         attributes["error.type"] = error_type
-        span.set_status(StatusCode.ERROR, _error_message(parsed.error))
+        message = _error_message(parsed.error)
+        span.set_status(StatusCode.ERROR, message and policy.redactor.text(message))
+    safe, replaced = safe_attributes(attributes)
+    bodies = cut or payload_of(exchange)
+    replaced += _replaced_in_bodies(bodies, parsed)
+    if replaced:
+        safe[names.CONTENT_REPLACED] = replaced
+    attributes = dict(policy.attributes(safe))  # from here on every processor of the provider may see them
     model = attributes.get("gen_ai.request.model")
     if model:
         span.update_name(f"{OPERATION} {model}")
+    beside = {**(getattr(span, "attributes", None) or {}), **attributes}
     span.set_attributes(attributes)
     context = span.get_span_context()
-    if policy.bodies:
-        slots.put(context, cut or payload_of(exchange))
+    slots.put(context, replace(bodies if policy.bodies else Payload(), attributes=beside))
     span.end(exchange.started_unix_nano + _duration_ns(exchange))
     slots.discard(context)
+
+
+# How a body may spell what no strict JSON carries: an escape that may be half a pair, or a number.
+_UNSAFE_SPELLINGS = (b"\\ud", b"\\uD", b"NaN", b"Infinity")
+
+
+def _replaced_in_bodies(bodies: Payload, parsed: ParsedExchange) -> int:
+    """What readers replace in the objects that they make of the bodies."""
+    contents = [body.content for body in (bodies.request, bodies.response) if body is not None]
+    if not any(spelling in content for content in contents for spelling in _UNSAFE_SPELLINGS):
+        return 0
+    return count_unsafe((parsed.request, parsed.response))
 
 
 def _duration_ns(exchange: Exchange) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from otel_gym.conventions import ROLLOUT_ID, RUN_ID, UNASSIGNED
 from otel_gym.identity import Identity, is_valid_id
+from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.membership import identity_attributes, identity_of_start, is_gym_span
 from otel_gym.tracing.payloads import slots
@@ -16,32 +19,47 @@ from otel_gym.tracing.recorder import Recorder, log_once
 
 
 class RolloutSpanProcessor(SpanProcessor):
-    """Writes every gym span, sampled or not, to the recorder; ``run_id`` is for spans that name none."""
+    """Writes every gym span, sampled or not, to the recorder; ``run_id`` is for spans that name none.
 
-    def __init__(self, recorder: Recorder, run_id: str | None = None) -> None:
+    ``keeps_identity``: the provider's limits may drop attributes, so the ids of open spans are kept here too.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        run_id: str | None = None,
+        content: ContentPolicy | None = None,
+        *,
+        keeps_identity: bool = False,
+    ) -> None:
         self.recorder = recorder
         self.run_id = run_id
+        self.content = content or ContentPolicy()
+        self._identities: dict[tuple[int, int], Mapping[str, Any]] | None = {} if keeps_identity else None
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         try:
             attributes = span.attributes or {}
-            if ROLLOUT_ID in attributes and RUN_ID in attributes:
+            if ROLLOUT_ID in attributes and RUN_ID in attributes and self._identities is None:
                 return
             identity = identity_of_start(attributes, parent_context)
             if is_gym_span(attributes, identity):
-                identity = Identity(identity.rollout_id, identity.run_id or self.run_id)
-                span.set_attributes(identity_attributes(identity))
+                stamp = identity_attributes(Identity(identity.rollout_id, identity.run_id or self.run_id))
+                span.set_attributes(stamp)
+                if self._identities is not None:
+                    self._identities[_key(span)] = stamp
         except Exception:
             log_once("a span could not be stamped with its rollout")
 
     def on_end(self, span: ReadableSpan) -> None:
-        attributes = span.attributes
+        identity = self._identities.pop(_key(span), None) if self._identities is not None else None
+        attributes = identity or span.attributes
         if not attributes or ROLLOUT_ID not in attributes:
             return
         try:
             payload = slots.take(span.context)
             rollout_id = storable_rollout_id(attributes[ROLLOUT_ID])
-            self.recorder.add_span(rollout_id, partial(encode_span, span, payload))
+            self.recorder.add_span(rollout_id, partial(encode_span, span, payload, self.content, identity))
         except Exception:
             self.recorder.spans_lost += 1
             log_once("a span could not be handed over")
@@ -51,6 +69,10 @@ class RolloutSpanProcessor(SpanProcessor):
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         return self.recorder.flush(timeout_millis / 1000)
+
+
+def _key(span: ReadableSpan) -> tuple[int, int]:
+    return span.context.trace_id, span.context.span_id
 
 
 def storable_rollout_id(rollout_id: object) -> str:
