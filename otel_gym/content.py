@@ -1,8 +1,9 @@
 """What may be recorded, and in which form.
 
 A body keeps its lossless form: its own text, or base64 where it is not UTF-8. What is derived from
-it (messages, names, errors) is made safe here: U+FFFD for a lone surrogate, null for NaN, text for
-what JSON cannot say; never an exception.
+it (messages, names, errors), and what users put on spans, is made safe here, once: U+FFFD for a lone
+surrogate, null for NaN in JSON, text for what neither JSON nor OTLP can say; never an exception. What
+was lost by that is counted.
 """
 
 from __future__ import annotations
@@ -10,13 +11,20 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 KEPT_HEAD_BYTES = 64 * 1024
 _BASE64 = "base64"
-_MAX_DEPTH = 200
 _INT64 = 2**63
+
+# Of a value in JSON text, and of one that an exporter nests in protobuf, whose parsers stop at 100 messages.
+_JSON_DEPTH = 200
+_VALUE_DEPTH = 32
+# A small value can refer to itself so often that writing it out never ends.
+_MAX_ITEMS = 1_000_000
+_REPLACEMENT = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,32 +73,131 @@ def safe_text(text: str) -> str:
     return text
 
 
+def replaced_in(text: str, safe: str) -> int:
+    """How many characters ``safe_text`` replaced."""
+    return 0 if safe is text else safe.count(_REPLACEMENT) - text.count(_REPLACEMENT)
+
+
 def safe_json(value: Any) -> str:
     """Compact JSON that a strict parser takes, whatever ``value`` holds."""
     try:
         return safe_text(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
     except (ValueError, TypeError, RecursionError):
-        return safe_text(json.dumps(_jsonable(value, 0), ensure_ascii=False, separators=(",", ":")))
+        copy = _Copy(_JSON_DEPTH, for_json=True).of(value)
+        return json.dumps(copy, ensure_ascii=False, separators=(",", ":"))
 
 
-def _jsonable(value: Any, depth: int) -> Any:
-    if depth > _MAX_DEPTH:
-        return "<nested too deep>"
-    if isinstance(value, dict):
-        return {_key(key): _jsonable(item, depth + 1) for key, item in list(value.items())}
-    if isinstance(value, list | tuple):
-        return [_jsonable(item, depth + 1) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    return _described(value)
+def safe_value(value: Any) -> tuple[Any, int]:
+    """``value`` as an attribute that no SDK and no exporter stumbles over, and how much of it was replaced.
+
+    NaN stays, since OTLP knows it; an integer beyond 64 bits becomes its digits, a set a list, an object its text.
+    """
+    kind = type(value)
+    if kind is str:
+        safe = safe_text(value)
+        return safe, replaced_in(value, safe)
+    if kind in _PLAIN or value is None:
+        return value, 0
+    copy = _Copy(_VALUE_DEPTH, for_json=False)
+    return copy.of(value), copy.replaced
 
 
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else _described(key)
+def safe_attributes(attributes: Mapping[Any, Any]) -> tuple[dict[str, Any], int]:
+    """The same for all attributes of a span, with names that are texts."""
+    safe: dict[str, Any] = {}
+    total = 0
+    for name, value in attributes.items():
+        key, replaced_in_key = safe_value(name if isinstance(name, str) else _described(name))
+        safe[key], replaced = safe_value(value)
+        total += replaced + replaced_in_key
+    return safe, total
+
+
+_PLAIN = frozenset({bool, float, bytes})
+
+
+class _Copy:
+    """A copy of a value, made of what JSON or an attribute can hold; ``replaced`` counts what was lost."""
+
+    def __init__(self, max_depth: int, *, for_json: bool) -> None:
+        self.replaced = 0
+        self._max_depth = max_depth
+        self._for_json = for_json
+        self._items = 0
+        self._path: set[int] = set()
+
+    def of(self, value: Any) -> Any:
+        try:
+            return self._of(value)
+        except Exception as error:  # a container of the user's that fails when it is read
+            return self._lost(f"<{type(value).__name__}: {type(error).__name__}>")
+
+    def _of(self, value: Any) -> Any:
+        self._items += 1
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            safe = safe_text(str.__str__(value))
+            self.replaced += replaced_in(value, safe)
+            return safe
+        if isinstance(value, int):
+            number = int(value)
+            return number if self._for_json or fits_int64(number) else _digits(number)
+        if isinstance(value, float):
+            return self._float(float(value))
+        if isinstance(value, bytes | bytearray | memoryview):
+            return base64.b64encode(value).decode("ascii") if self._for_json else bytes(value)
+        if isinstance(value, Mapping):
+            return self._container(value, lambda: {self._key(key): self.of(item) for key, item in list(value.items())})
+        if isinstance(value, list | tuple | set | frozenset):
+            return self._container(value, lambda: [self.of(item) for item in list(value)])
+        return self._object(value)
+
+    def _float(self, number: float) -> float | None:
+        if self._for_json and not math.isfinite(number):
+            self.replaced += 1
+            return None
+        return number
+
+    def _container(self, value: Any, copied: Any) -> Any:
+        if id(value) in self._path:
+            return self._lost("<refers to itself>")
+        if len(self._path) >= self._max_depth:
+            return self._lost("<nested too deep>")
+        if self._items > _MAX_ITEMS:
+            return self._lost("<too many items>")
+        self._path.add(id(value))
+        try:
+            return copied()
+        finally:
+            self._path.discard(id(value))
+
+    def _key(self, key: Any) -> str:
+        text = key if isinstance(key, str) else _described(key)
+        safe = safe_text(str.__str__(text))
+        self.replaced += replaced_in(text, safe)
+        return safe
+
+    def _object(self, value: Any) -> Any:
+        """The number in a numpy scalar or a tensor of one; else what the object says of itself."""
+        item = getattr(value, "item", None)
+        if callable(item) and getattr(value, "shape", None) == ():
+            return self.of(item())
+        text = _described(value)
+        safe = safe_text(text)
+        self.replaced += replaced_in(text, safe)
+        return safe
+
+    def _lost(self, text: str) -> str:
+        self.replaced += 1
+        return text
+
+
+def _digits(number: int) -> str:
+    try:
+        return str(number)
+    except ValueError:  # Python refuses thousands of digits
+        return hex(number)
 
 
 def _described(value: Any) -> str:
@@ -98,6 +205,24 @@ def _described(value: Any) -> str:
         return str(value)
     except Exception:  # a broken __str__ of the user's must not stop the recording
         return f"<{type(value).__name__}>"
+
+
+def count_unsafe(values: Iterable[Any]) -> int:
+    """How many lone surrogates and numbers that JSON lacks are in these parsed JSON values."""
+    count = 0
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            count += 0 if value.isascii() else replaced_in(value, safe_text(value))
+        elif isinstance(value, dict):
+            waiting += value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, float):
+            count += not math.isfinite(value)
+    return count
 
 
 def fits_int64(number: int) -> bool:

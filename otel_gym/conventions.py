@@ -90,6 +90,12 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.exception.category", "string", "cancelled, timeout, connection or exception", "connection"),
     Attribute("gym.exception.status_code", "int", "HTTP status that the exception carried", "429"),
     Attribute("gym.exception.body", "string", "response text that the exception carried", '{"error":"slow"}'),
+    Attribute(
+        "gym.content.replaced",
+        "int",
+        "lone surrogates, numbers that JSON lacks, values too deep: replaced in what is derived, not in a body",
+        "2",
+    ),
     Attribute("gym.execution.upstream_attempted", "boolean", "the model server called its upstream", "true"),
     Attribute("gym.execution.response_source", "string", "`upstream`, or `local`: made up by the server", "local"),
     Attribute("gym.execution.upstream_status_code", "int", "status of the upstream's answer", "400"),
@@ -126,6 +132,7 @@ EXCEPTION_TYPE = "gym.exception.type"
 EXCEPTION_CATEGORY = "gym.exception.category"
 EXCEPTION_STATUS_CODE = "gym.exception.status_code"
 EXCEPTION_BODY = "gym.exception.body"
+CONTENT_REPLACED = "gym.content.replaced"
 UPSTREAM_ATTEMPTED = "gym.execution.upstream_attempted"
 RESPONSE_SOURCE = "gym.execution.response_source"
 UPSTREAM_STATUS_CODE = "gym.execution.upstream_status_code"

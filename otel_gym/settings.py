@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_gym.identity import ID_PATTERN, LATEST, is_valid_run_id
+from otel_gym.redaction import DEFAULT_RULES, RedactionRules, read_rules
 
 logger = logging.getLogger("otel_gym")
 
@@ -89,7 +90,6 @@ SETTINGS: tuple[Setting, ...] = (
         _switch,
         SWITCH_WORDS,
     ),
-    Setting("OTEL_GYM_CONTENT", "bodies of calls: `full` or `none`", "full", _one_of("full", "none"), "full or none"),
     Setting(
         "OTEL_GYM_CONTENT_ONCE",
         "stores what a request adds to an earlier one, and media once, in blobs/; 0: each body whole in its line",
@@ -126,6 +126,22 @@ SETTINGS: tuple[Setting, ...] = (
         "a number of seconds >= 0",
     ),
     Setting(
+        "OTEL_GYM_CONTENT",
+        "bodies of model calls: `full`; `no_media` keeps hash, type and length of images, audio and files; `none`",
+        "full",
+        _one_of("full", "no_media", "none"),
+        "full, no_media or none",
+    ),
+    Setting(
+        "OTEL_GYM_REDACT",
+        "what is replaced by `[redacted]` on top of the default rules (keys and tokens by their shape, values under "
+        "names such as `api_key`, `authorization`, `password`, `cookie`): names of JSON members, headers, form fields "
+        "and attributes, and `/regular expressions/`; `0` or `off` among them drops the default rules",
+        "the default rules",
+        read_rules,
+        "names and /regular expressions/, separated by commas, such as `x-team-key,/EMP-[0-9]{6}/`",
+    ),
+    Setting(
         "OTEL_GYM_QUEUE_BYTES",
         "bound of what waits for the writer; more is kept as head, length and sha256, and counted",
         str(DEFAULT_QUEUE_BYTES),
@@ -160,6 +176,7 @@ class Settings:
     durability: str = "async"
     format: str = "jsonl"
     seal_after_s: float = DEFAULT_SEAL_AFTER_S
+    redact: RedactionRules = DEFAULT_RULES
     queue_bytes: int = DEFAULT_QUEUE_BYTES
     exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S
     problems: tuple[str, ...] = ()
@@ -181,6 +198,7 @@ _FIELDS = {
     "OTEL_GYM_DURABILITY": "durability",
     "OTEL_GYM_FORMAT": "format",
     "OTEL_GYM_SEAL_AFTER": "seal_after_s",
+    "OTEL_GYM_REDACT": "redact",
     "OTEL_GYM_QUEUE_BYTES": "queue_bytes",
     "OTEL_GYM_EXIT_TIMEOUT": "exit_timeout_s",
 }

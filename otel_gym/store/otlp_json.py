@@ -53,6 +53,11 @@ class MalformedLineError(ValueError):
         self.spans = spans
 
 
+def encode_strict_json(value: Any) -> bytes:
+    """Compact JSON; raises for what JSON cannot carry."""
+    return _encode(value)
+
+
 def encode_json(value: Any) -> bytes:
     """Compact JSON; lone surrogates become U+FFFD instead of failing the line."""
     try:
@@ -76,10 +81,10 @@ def any_value(value: Any) -> dict[str, Any]:
     encoder = _ENCODERS.get(type(value))
     if encoder is not None:
         return encoder(value)
-    if isinstance(value, Mapping):
-        return _map_value(value)
-    if isinstance(value, str):
-        return {"stringValue": str(value)}
+    # numpy's float64 is a float, an IntEnum is an int.
+    for kind, encoder in _ENCODERS_OF_SUBCLASSES:
+        if isinstance(value, kind):
+            return encoder(value)
     return {"stringValue": str(value)}
 
 
@@ -114,6 +119,14 @@ _ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
     bytes: lambda value: {"bytesValue": base64.b64encode(value).decode("ascii")},
     type(None): lambda value: {},
 }
+_ENCODERS_OF_SUBCLASSES: tuple[tuple[type, Callable[[Any], dict[str, Any]]], ...] = (
+    (int, lambda value: _int_value(int(value))),
+    (float, lambda value: _double_value(float(value))),
+    (str, lambda value: {"stringValue": str.__str__(value)}),
+    (bytes, lambda value: {"bytesValue": base64.b64encode(value).decode("ascii")}),
+    (Mapping, _map_value),
+    (Sequence, _array_value),
+)
 
 
 def key_values(attributes: Mapping[Any, Any]) -> list[dict[str, Any]]:
@@ -214,8 +227,17 @@ def _span(span: dict[str, Any], resource: dict[str, Any], scope: str | None) -> 
         status_message=status.get("message"),
         resource=resource,
         scope_name=scope,
-        dropped=int(span.get("droppedAttributesCount", 0)),
+        dropped=_dropped(span),
     )
+
+
+_DROPPED_COUNTS = ("droppedAttributesCount", "droppedEventsCount", "droppedLinksCount")
+
+
+def _dropped(span: dict[str, Any]) -> int:
+    """All that limits dropped: of the span, and of its events and links."""
+    parts = (span, *(span.get("events") or ()), *(span.get("links") or ()))
+    return sum(int(part.get(name) or 0) for part in parts for name in _DROPPED_COUNTS)
 
 
 def _event(event: dict[str, Any]) -> SpanEvent:

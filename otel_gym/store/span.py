@@ -38,6 +38,7 @@ class StoredSpan:
 
     ``resource`` holds the resource's attributes, on which a Collector may have put the rollout id.
     ``blobs`` is where the media lies that the bodies refer to.
+    ``dropped`` counts what limits dropped of it: attributes, events, links, and attributes of these.
     """
 
     trace_id: str

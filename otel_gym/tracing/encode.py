@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from otel_gym.content import KeptBody, body_text
+from otel_gym.content import KeptBody, body_text, safe_attributes, safe_value
 from otel_gym.conventions import (
     BODY_BYTES,
     BODY_ENCODING,
     BODY_SHA256,
+    CONTENT_REPLACED,
     REQUEST_BODY,
     RESPONSE_BODY,
     SCHEMA_URL,
@@ -23,9 +25,12 @@ from otel_gym.conventions import (
 from otel_gym.settings import Settings
 from otel_gym.store.blobs import BlobStore
 from otel_gym.store.content_once import ContentOnce
-from otel_gym.store.otlp_json import encode_json, key_values
+from otel_gym.store.otlp_json import encode_json, encode_strict_json, key_values
+from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.membership import plain_attributes
 from otel_gym.tracing.payloads import Payload
+
+_EVERYTHING = ContentPolicy()
 
 # What a finished span costs while it waits, beyond its texts.
 _SPAN_BYTES = 3000
@@ -40,29 +45,38 @@ def content_of(settings: Settings, directory: Path) -> ContentOnce | None:
 
 
 def encode_span(
-    span: ReadableSpan, payload: Payload | None = None, rollout_id: str = "", content: ContentOnce | None = None
+    span: ReadableSpan,
+    payload: Payload | None = None,
+    content: ContentPolicy | None = None,
+    identity: Mapping[str, Any] | None = None,
+    rollout_id: str = "",
+    once: ContentOnce | None = None,
 ) -> bytes:
     """One TracesData with one span, and its newline. A span that has not ended has no end time.
 
-    ``content`` gives the bodies of ``payload`` their stored form; only the thread that writes may pass it.
+    ``payload`` and ``identity`` hold what the span's own attributes may have lost to a limit. ``once`` gives the
+    bodies of ``payload`` their stored form; only the thread that writes may pass it.
     """
-    head, tail = _envelope(span.resource, span.instrumentation_scope)
-    attributes = _without_queries(plain_attributes(span))
+    content = content or _EVERYTHING
+    head, tail = _envelope(span.resource, span.instrumentation_scope, content)
+    store = None if once is None else partial(_stored, once, span, rollout_id)
     try:
-        if payload is not None:
-            attributes = {**attributes, **_bodies(span, payload, rollout_id, content)}
-        return b"%b%b%b" % (head, encode_json(_span(span, attributes)), tail)
+        try:
+            encoded = encode_strict_json(_Parts(span, payload, content, identity, store).encoded())
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            # Some text or value that JSON cannot carry: the same again, made safe on the way.
+            if once is not None:
+                once.failed(rollout_id)
+            encoded = encode_json(_Safe(span, payload, content, identity, store).encoded())
     except Exception:
-        if content is not None:
-            content.failed(rollout_id)  # there is no line that a later one could build on
+        if once is not None:
+            once.failed(rollout_id)  # there is no line that a later one could build on
         raise
+    return b"%b%b%b" % (head, encoded, tail)
 
 
-def _bodies(span: ReadableSpan, payload: Payload, rollout_id: str, content: ContentOnce | None) -> dict[str, Any]:
-    bodies = _payload_attributes(payload)
-    if content is None:
-        return bodies
-    return content.stored(bodies, rollout_id, f"{span.context.span_id:016x}")
+def _stored(once: ContentOnce, span: ReadableSpan, rollout_id: str, bodies: dict[str, Any]) -> dict[str, Any]:
+    return once.stored(bodies, rollout_id, f"{span.context.span_id:016x}")
 
 
 def size_of(span: ReadableSpan) -> int:
@@ -70,41 +84,134 @@ def size_of(span: ReadableSpan) -> int:
     return _SPAN_BYTES + sum([len(value) for value in plain_attributes(span).values() if type(value) is str])
 
 
-def _span(span: ReadableSpan, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    context, parent = span.context, span.parent
-    encoded: dict[str, Any] = {"traceId": f"{context.trace_id:032x}", "spanId": f"{context.span_id:016x}"}
-    flags = int(context.trace_flags) | _IS_REMOTE_KNOWN
-    if parent is not None:
-        encoded["parentSpanId"] = f"{parent.span_id:016x}"
-        flags |= _IS_REMOTE if parent.is_remote else 0
-    encoded["flags"] = flags
-    encoded["name"] = span.name
-    encoded["kind"] = span.kind.value + 1
-    encoded["startTimeUnixNano"] = str(span.start_time)
-    if span.end_time is not None:
-        encoded["endTimeUnixNano"] = str(span.end_time)
-    encoded["attributes"] = key_values(attributes)
-    _add_rest(encoded, span)
-    return encoded
+class _Parts:
+    """The parts of a span as OTLP/JSON, redacted."""
+
+    def __init__(
+        self,
+        span: ReadableSpan,
+        payload: Payload | None,
+        content: ContentPolicy,
+        identity: Mapping[str, Any] | None,
+        store: Callable[[dict[str, Any]], dict[str, Any]] | None,
+    ) -> None:
+        self._span = span
+        self._store = store
+        self._payload = payload
+        self._content = content
+        self._beside = {**(identity or {}), **(payload.attributes if payload else {})}
+
+    def encoded(self) -> dict[str, Any]:
+        span, context, parent = self._span, self._span.context, self._span.parent
+        flags = int(context.trace_flags) | _IS_REMOTE_KNOWN
+        encoded: dict[str, Any] = {
+            "traceId": f"{context.trace_id:032x}",
+            "spanId": f"{context.span_id:016x}",
+        }
+        if context.trace_state:
+            encoded["traceState"] = context.trace_state.to_header()
+        if parent is not None:
+            encoded["parentSpanId"] = format(parent.span_id, "016x")
+            flags |= _IS_REMOTE if parent.is_remote else 0
+        encoded |= {
+            "flags": flags,
+            "name": self._text(span.name),
+            "kind": span.kind.value + 1,
+            "startTimeUnixNano": str(span.start_time),
+        }
+        if span.end_time is not None:
+            encoded["endTimeUnixNano"] = str(span.end_time)
+        plain = plain_attributes(span)
+        attributes = self._attributes(_without_queries({**plain, **self._beside} if self._beside else plain))
+        if span.status.status_code.value:
+            encoded["status"] = self._status()
+        if span._events:
+            encoded["events"] = [self._event(event) for event in span.events]
+        if span._links:
+            encoded["links"] = [self._link(link) for link in span.links]
+        encoded["attributes"] = attributes + self._marks() + self._bodies()
+        counts = {
+            "droppedAttributesCount": self._dropped_attributes(),
+            "droppedEventsCount": span.dropped_events,
+            "droppedLinksCount": span.dropped_links,
+        }
+        return encoded | {name: count for name, count in counts.items() if count}
+
+    def _text(self, text: str) -> str:
+        return self._content.redactor.text(text)
+
+    def _attributes(self, attributes: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+        return key_values(self._content.attributes(attributes)) if attributes else []
+
+    def _marks(self) -> list[dict[str, Any]]:
+        return []
+
+    def _dropped_attributes(self) -> int:
+        """What is lost for good: what limits dropped, less what is written from beside the span."""
+        dropped = self._span.dropped_attributes
+        if not dropped:
+            return 0
+        attributes = plain_attributes(self._span)
+        return max(0, dropped - sum(name not in attributes for name in self._beside))
+
+    def _status(self) -> dict[str, Any]:
+        status: dict[str, Any] = {"code": self._span.status.status_code.value}
+        if self._span.status.description:
+            status["message"] = self._text(self._span.status.description)
+        return status
+
+    def _event(self, event: Any) -> dict[str, Any]:
+        encoded = {
+            "timeUnixNano": str(event.timestamp),
+            "name": self._text(event.name),
+            "attributes": self._attributes(event.attributes),
+        }
+        return encoded | _dropped(event)
+
+    def _link(self, link: Any) -> dict[str, Any]:
+        encoded = {
+            "traceId": format(link.context.trace_id, "032x"),
+            "spanId": format(link.context.span_id, "016x"),
+            "attributes": self._attributes(link.attributes),
+        }
+        return encoded | _dropped(link)
+
+    def _bodies(self) -> list[dict[str, Any]]:
+        payload = self._payload
+        if payload is None:
+            return []
+        attributes: dict[str, Any] = {}
+        for name, body in ((REQUEST_BODY, payload.request), (RESPONSE_BODY, payload.response)):
+            if body is not None:
+                series = f"{self._span.context.trace_id:x}:{name}"
+                attributes |= _body_attributes(name, body, partial(self._content.body, series=series))
+        return key_values(self._store(attributes) if self._store and attributes else attributes)
 
 
-def _add_rest(encoded: dict[str, Any], span: ReadableSpan) -> None:
-    """What most spans do not have."""
-    if span.status.status_code.value:
-        encoded["status"] = _status(span)
-    if span.context.trace_state:
-        encoded["traceState"] = span.context.trace_state.to_header()
-    if span._events:
-        encoded["events"] = [_event(event) for event in span.events]
-    if span._links:
-        encoded["links"] = [_link(link) for link in span.links]
-    for name, dropped in (
-        ("droppedAttributesCount", span.dropped_attributes),
-        ("droppedEventsCount", span.dropped_events),
-        ("droppedLinksCount", span.dropped_links),
-    ):
-        if dropped:
-            encoded[name] = dropped
+class _Safe(_Parts):
+    """The same with every text and value made safe, and what was replaced counted."""
+
+    _replaced = 0
+
+    def _text(self, text: str) -> str:
+        safe, replaced = safe_value(text)
+        self._replaced += replaced
+        return super()._text(safe)
+
+    def _attributes(self, attributes: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+        safe, replaced = safe_attributes(attributes or {})
+        counted = safe.pop(CONTENT_REPLACED, 0)  # by capture, in the bodies
+        self._replaced += replaced + (counted if isinstance(counted, int) else 0)
+        return super()._attributes(safe)
+
+    def _marks(self) -> list[dict[str, Any]]:
+        return key_values({CONTENT_REPLACED: self._replaced}) if self._replaced else []
+
+
+def _dropped(part: Any) -> dict[str, Any]:
+    """The count of an event or a link."""
+    dropped = part.dropped_attributes
+    return {"droppedAttributesCount": dropped} if dropped else {}
 
 
 # Where HTTP instrumentations, old and new, put a URL's query. Clients send keys in it.
@@ -119,39 +226,13 @@ def _without_queries(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     return kept | {name: str(kept[name]).partition("?")[0] for name in _URLS if name in kept}
 
 
-def _status(span: ReadableSpan) -> dict[str, Any]:
-    status: dict[str, Any] = {"code": span.status.status_code.value}
-    if span.status.description:
-        status["message"] = span.status.description
-    return status
-
-
-def _event(event: Any) -> dict[str, Any]:
-    return {
-        "timeUnixNano": str(event.timestamp),
-        "name": event.name,
-        "attributes": key_values(event.attributes or {}),
-    }
-
-
-def _link(link: Any) -> dict[str, Any]:
-    return {
-        "traceId": format(link.context.trace_id, "032x"),
-        "spanId": format(link.context.span_id, "016x"),
-        "attributes": key_values(link.attributes or {}),
-    }
-
-
-def _payload_attributes(payload: Payload) -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
-    for name, body in ((REQUEST_BODY, payload.request), (RESPONSE_BODY, payload.response)):
-        if body is not None:
-            attributes |= _body_attributes(name, body)
-    return attributes
-
-
-def _body_attributes(name: str, body: KeptBody) -> dict[str, Any]:
+def _body_attributes(name: str, body: KeptBody, clean: Callable[[str], str]) -> dict[str, Any]:
     text, encoding = body_text(body)
+    if encoding is None:
+        text = clean(text)
+    elif body.coding is None:
+        # No UTF-8, yet its secrets are ASCII: every other byte comes back as it was.
+        text, encoding = body_text(KeptBody(_cleaned_bytes(body.content, clean)))
     attributes = {
         name: text,
         name + BODY_ENCODING: encoding,
@@ -161,25 +242,31 @@ def _body_attributes(name: str, body: KeptBody) -> dict[str, Any]:
     return {key: value for key, value in attributes.items() if value is not None}
 
 
-_envelopes: dict[tuple[int, int], tuple[Resource, InstrumentationScope | None, bytes, bytes]] = {}
+def _cleaned_bytes(content: bytes, clean: Callable[[str], str]) -> bytes:
+    return clean(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
-def _envelope(resource: Resource, scope: InstrumentationScope | None) -> tuple[bytes, bytes]:
+_envelopes: dict[tuple[int, int, int], tuple[Resource, InstrumentationScope | None, ContentPolicy, bytes, bytes]] = {}
+
+
+def _envelope(resource: Resource, scope: InstrumentationScope | None, content: ContentPolicy) -> tuple[bytes, bytes]:
     """What surrounds the span in its line: the same for all spans of one scope, so encoded once.
 
     Found by identity, since hashing a Resource costs more than encoding it; the objects are held so
     that an id cannot be used again.
     """
-    key = (id(resource), id(scope))
+    key = (id(resource), id(scope), id(content))
     known = _envelopes.get(key)
     if known is None:
         if len(_envelopes) > 64:
             _envelopes.clear()
-        known = _envelopes[key] = (resource, scope, *_encode_envelope(resource, scope))
-    return known[2], known[3]
+        known = _envelopes[key] = (resource, scope, content, *_encode_envelope(resource, scope, content))
+    return known[3], known[4]
 
 
-def _encode_envelope(resource: Resource, scope: InstrumentationScope | None) -> tuple[bytes, bytes]:
+def _encode_envelope(
+    resource: Resource, scope: InstrumentationScope | None, content: ContentPolicy
+) -> tuple[bytes, bytes]:
     scope_name, version = (scope.name, scope.version) if scope else ("", None)
     scope_json: dict[str, Any] = {"name": scope_name, "attributes": key_values({"gym.store.version": STORE_VERSION})}
     if version:
@@ -187,7 +274,7 @@ def _encode_envelope(resource: Resource, scope: InstrumentationScope | None) -> 
     schema_url = (scope.schema_url if scope else None) or SCHEMA_URL
     return (
         b'{"resourceSpans":[{"resource":'
-        + encode_json({"attributes": key_values(resource.attributes)})
+        + encode_json({"attributes": key_values(content.attributes(safe_attributes(resource.attributes)[0]))})
         + b',"scopeSpans":[{"scope":'
         + encode_json(scope_json)
         + b',"spans":[',

@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from otel_gym.conventions import ROLLOUT_ID
 from otel_gym.settings import read_settings
 from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing.content_policy import content_policy_from
 from otel_gym.tracing.encode import content_of, encode_span
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_of_start, is_gym_span
@@ -33,6 +34,7 @@ class RolloutSpanExporter(SpanExporter):
         settings = read_settings()
         self._directory = Path(directory) if directory else settings.directory
         self._lock = Lock()
+        self._policy = content_policy_from(settings, messages=False)
         content = content_of(settings, self._directory)
         self._writer = StoreWriter(self._directory, "exporter", sync=settings.syncs, content=content)
 
@@ -46,18 +48,18 @@ class RolloutSpanExporter(SpanExporter):
         return SpanExportResult.SUCCESS
 
     def _export(self, spans: Sequence[ReadableSpan]) -> None:
-        content = self._writer.content
+        once = self._writer.content
         batches: dict[str, bytearray] = {}
         try:
             for span in spans:
                 rollout_id = _rollout_id(span)
                 lines = batches.setdefault(rollout_id, bytearray())
-                lines += encode_span(span, slots.take(span.context), rollout_id, content)
+                lines += encode_span(span, slots.take(span.context), self._policy, None, rollout_id, once)
             for rollout_id, lines in batches.items():
                 self._writer.append(rollout_id, lines)
         finally:
-            if content is not None:
-                content.failed()  # what was not committed
+            if once is not None:
+                once.failed()  # what was not committed
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         return True

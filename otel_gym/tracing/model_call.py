@@ -7,14 +7,15 @@ its OpenAI and Anthropic refinements; the rest is ``gym.*``. Nothing is set that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from opentelemetry.trace import Span, StatusCode
 
 from otel_gym import conventions as names
-from otel_gym.content import KeptBody, fits_int64, safe_json, safe_text
+from otel_gym.content import KeptBody, count_unsafe, fits_int64, safe_attributes, safe_json, safe_text
+from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.payloads import Payload, slots
 from otel_gym.wire.bodies import decode_body
@@ -69,32 +70,27 @@ def start_attributes(dialect: str, host: str | None, port: int | None) -> dict[s
     return attributes
 
 
-@dataclass(frozen=True, slots=True)
-class ContentPolicy:
-    """``bodies``: the store keeps them; ``messages``: the conventions' opt-in content attributes are set."""
-
-    bodies: bool = True
-    messages: bool = False
-
-
 def finish_model_call(span: Span, exchange: Exchange, cut: Payload | None, policy: ContentPolicy) -> None:
     """Parses the exchange, completes its span and ends it with the time of the last byte.
 
     ``cut`` is what is kept of bodies for which the queue had no room. Runs on the recorder's thread.
     """
+    bodies = cut or payload_of(exchange)
     try:
-        _complete(span, exchange, policy)
+        attributes = _complete(span, exchange, bodies, policy)
     except Exception:  # what the traffic holds must not cost the exchange itself
         log_once("a model call could not be parsed, it is stored as it came")
-        span.set_attributes(exchange_attributes(exchange, ParsedExchange()))
+        attributes = dict(policy.attributes(exchange_attributes(exchange, ParsedExchange())))
+    beside = {**(getattr(span, "attributes", None) or {}), **attributes}
+    span.set_attributes(attributes)
     context = span.get_span_context()
-    if policy.bodies:
-        slots.put(context, cut or payload_of(exchange))
+    slots.put(context, replace(bodies if policy.bodies else Payload(), attributes=beside))
     span.end(exchange.started_unix_nano + _duration_ns(exchange))
     slots.discard(context)
 
 
-def _complete(span: Span, exchange: Exchange, policy: ContentPolicy) -> None:
+def _complete(span: Span, exchange: Exchange, bodies: Payload, policy: ContentPolicy) -> dict[str, Any]:
+    """Names the span and sets its status; returns its attributes, safe and redacted."""
     parsed = parse_exchange(exchange)
     attributes = {**exchange_attributes(exchange, parsed), **request_attributes(exchange.dialect, parsed.request)}
     attributes |= response_attributes(exchange, parsed)
@@ -103,11 +99,29 @@ def _complete(span: Span, exchange: Exchange, policy: ContentPolicy) -> None:
     error_type = error_type_of(exchange, parsed)
     if error_type is not None:
         attributes["error.type"] = error_type
-        span.set_status(StatusCode.ERROR, _error_message(parsed.error))
+        message = _error_message(parsed.error)
+        span.set_status(StatusCode.ERROR, message and policy.redactor.text(message))
+    safe, replaced = safe_attributes(attributes)
+    replaced += _replaced_in_bodies(bodies, parsed)
+    if replaced:
+        safe[names.CONTENT_REPLACED] = replaced
+    attributes = dict(policy.attributes(safe))  # from here on every processor of the provider may see them
     model = attributes.get("gen_ai.request.model")
     if model:
         span.update_name(f"{OPERATION} {model}")
-    span.set_attributes(attributes)
+    return attributes
+
+
+# How a body may spell what no strict JSON carries: an escape that may be half a pair, or a number.
+_UNSAFE_SPELLINGS = (b"\\ud", b"\\uD", b"NaN", b"Infinity")
+
+
+def _replaced_in_bodies(bodies: Payload, parsed: ParsedExchange) -> int:
+    """What readers replace in the objects that they make of the bodies."""
+    contents = [body.content for body in (bodies.request, bodies.response) if body is not None]
+    if not any(spelling in content for content in contents for spelling in _UNSAFE_SPELLINGS):
+        return 0
+    return count_unsafe((parsed.request, parsed.response))
 
 
 def _duration_ns(exchange: Exchange) -> int:

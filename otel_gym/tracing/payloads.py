@@ -1,12 +1,15 @@
 """The payload slot: bodies travel beside a span, never as SDK attributes.
 
-Capture puts the bodies of an exchange under the ids of its span; whoever stores the span takes them.
+Capture puts the bodies of an exchange under the ids of its span; whoever stores the span takes them. The
+attributes that say which call it was and what it used travel there too, since a span's limits may drop them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from threading import Lock
+from typing import Any
 
 from opentelemetry.trace import SpanContext
 
@@ -15,10 +18,11 @@ from otel_gym.content import KeptBody
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The bodies of one exchange; None where there was none."""
+    """The bodies of one exchange, None where there was none, and the attributes that no limit may drop."""
 
-    request: KeptBody | None
-    response: KeptBody | None
+    request: KeptBody | None = None
+    response: KeptBody | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class PayloadSlots:

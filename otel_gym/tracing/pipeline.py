@@ -24,9 +24,10 @@ from otel_gym.conventions import SCHEMA_URL, SCOPE_NAME
 from otel_gym.identity import Identity, checked_id
 from otel_gym.settings import Settings, captures_messages, read_settings, say_once
 from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing.content_policy import ContentPolicy, content_policy_from
 from otel_gym.tracing.encode import content_of
 from otel_gym.tracing.ids import GymIdGenerator
-from otel_gym.tracing.model_call import ContentPolicy
+from otel_gym.tracing.limits import drops_attributes, own_span_limits
 from otel_gym.tracing.processor import RolloutSpanProcessor
 from otel_gym.tracing.recorder import Recorder
 from otel_gym.tracing.sampler import GymSampler
@@ -142,7 +143,8 @@ def _set_up(
     provider = tracer_provider or _provider(service_name)
     announce = directory is None and not os.environ.get("OTEL_GYM_DIR")
     recorder = _recorder(folder, settings, provider, announce)
-    processor = _joined_processor(provider, recorder, run_id)
+    content = content_policy_from(settings, messages=captures_messages(os.environ))
+    processor = _joined_processor(provider, recorder, run_id, content)
     unassigned = capture_unassigned if capture_unassigned is not None else settings.capture_unassigned
     _pipeline = Pipeline(
         settings=settings,
@@ -151,7 +153,7 @@ def _set_up(
         directory=folder,
         run_id=run_id,
         capture_unassigned=bool(unassigned),
-        content=ContentPolicy(settings.content == "full", captures_messages(os.environ)),
+        content=content,
         tracer=trace.get_tracer(SCOPE_NAME, __version__, provider, SCHEMA_URL),
     )
     return _pipeline
@@ -164,7 +166,8 @@ def _provider(service_name: str | None) -> TracerProvider:
         return known
     resource = Resource.create({SERVICE_NAME: service_name} if service_name else {})
     sampler = GymSampler(_get_from_env_or_default())
-    provider = TracerProvider(sampler=sampler, id_generator=GymIdGenerator(), resource=resource)
+    limits = own_span_limits(os.environ)
+    provider = TracerProvider(sampler, resource, id_generator=GymIdGenerator(), span_limits=limits)
     trace.set_tracer_provider(provider)
     return provider
 
@@ -192,18 +195,21 @@ def _recorder(folder: Path, settings: Settings, provider: TracerProvider, announ
 _joined: dict[int, RolloutSpanProcessor] = {}
 
 
-def _joined_processor(provider: TracerProvider, recorder: Recorder, run_id: str | None) -> RolloutSpanProcessor:
+def _joined_processor(
+    provider: TracerProvider, recorder: Recorder, run_id: str | None, content: ContentPolicy
+) -> RolloutSpanProcessor:
     """Our processor of this provider, added once; a later call redirects it."""
     processor = _joined.get(id(provider))
     if processor is None:
-        processor = _joined[id(provider)] = RolloutSpanProcessor(recorder, run_id)
+        processor = RolloutSpanProcessor(recorder, run_id, content, keeps_identity=drops_attributes(provider))
+        _joined[id(provider)] = processor
         provider.add_span_processor(processor)
         # After the provider's own handler was registered, so before it runs: every processor of the
         # provider still sees the spans that our thread ends.
         atexit.register(_flush_at_exit)
         return processor
     processor.recorder.flush(30.0)
-    processor.recorder, processor.run_id = recorder, run_id
+    processor.recorder, processor.run_id, processor.content = recorder, run_id, content
     return processor
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
@@ -10,6 +12,7 @@ from opentelemetry.trace import SpanKind
 
 from otel_gym.conventions import ROLLOUT_ID, ROLLOUT_SPAN, RUN_ID, UNASSIGNED
 from otel_gym.identity import Identity, is_valid_id
+from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import encode_span, size_of
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes, identity_of_start, is_gym_span, plain_attributes
@@ -19,21 +22,35 @@ from otel_gym.tracing.recorder import Recorder, recorder_of_this_thread
 
 
 class RolloutSpanProcessor(SpanProcessor):
-    """Writes every gym span, sampled or not, to the recorder; ``run_id`` is for spans that name none."""
+    """Writes every gym span, sampled or not, to the recorder; ``run_id`` is for spans that name none.
 
-    def __init__(self, recorder: Recorder, run_id: str | None = None) -> None:
+    ``keeps_identity``: the provider's limits may drop attributes, so the ids of open spans are kept here too.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        run_id: str | None = None,
+        content: ContentPolicy | None = None,
+        *,
+        keeps_identity: bool = False,
+    ) -> None:
         self.recorder = recorder
         self.run_id = run_id
+        self.content = content or ContentPolicy()
+        self._identities: dict[tuple[int, int], Mapping[str, Any]] | None = {} if keeps_identity else None
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         try:
             attributes = plain_attributes(span)
-            if ROLLOUT_ID not in attributes or RUN_ID not in attributes:
+            if ROLLOUT_ID not in attributes or RUN_ID not in attributes or self._identities is not None:
                 identity = identity_of_start(attributes, parent_context)
                 if not is_gym_span(attributes, identity):
                     return
-                identity = Identity(identity.rollout_id, identity.run_id or self.run_id)
-                span.set_attributes(identity_attributes(identity))
+                stamp = identity_attributes(Identity(identity.rollout_id, identity.run_id or self.run_id))
+                span.set_attributes(stamp)
+                if self._identities is not None:
+                    self._identities[_key(span)] = stamp
             if has_start_record(span):
                 self.recorder.open_spans.enter(span)
                 self.recorder.wake()
@@ -41,7 +58,8 @@ class RolloutSpanProcessor(SpanProcessor):
             log_once("a span could not be stamped with its rollout")
 
     def on_end(self, span: ReadableSpan) -> None:
-        attributes = plain_attributes(span)
+        identity = self._identities.pop(_key(span), None) if self._identities is not None else None
+        attributes = identity or plain_attributes(span)
         if ROLLOUT_ID not in attributes:
             return
         recorder = recorder_of_this_thread() or self.recorder
@@ -51,10 +69,11 @@ class RolloutSpanProcessor(SpanProcessor):
             payload = slots.take(span.context)
             if payload is not None or span.kind is SpanKind.SERVER:
                 # A SERVER span ends in the path of a request: hand over now, encode later.
-                recorder.add_span(rollout_id, partial(encode_span, span, payload, rollout_id), size_of(span))
+                encode = partial(encode_span, span, payload, self.content, identity, rollout_id)
+                recorder.add_span(rollout_id, encode, size_of(span))
             else:
                 # Encoding now costs less than keeping spans for later, and the queue holds bytes.
-                recorder.add_line(rollout_id, encode_span(span))
+                recorder.add_line(rollout_id, encode_span(span, None, self.content, identity))
                 if span.name == ROLLOUT_SPAN and span.parent is None:
                     recorder.rollout_ended(rollout_id)
         except Exception:
@@ -66,6 +85,10 @@ class RolloutSpanProcessor(SpanProcessor):
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         return self.recorder.flush(timeout_millis / 1000)
+
+
+def _key(span: ReadableSpan) -> tuple[int, int]:
+    return span.context.trace_id, span.context.span_id
 
 
 def storable_rollout_id(rollout_id: object) -> str:

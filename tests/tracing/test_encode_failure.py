@@ -17,7 +17,7 @@ def test_a_line_that_cannot_be_made_is_not_built_on(tmp_path, monkeypatch):
     span.end()
     payload = Payload(KeptBody(noise("a", 4000).encode()), None)
     with monkeypatch.context() as patched:
-        patched.setattr(encode, "_add_rest", lambda _encoded, _span: 1 / 0)
+        patched.setattr(encode, "encode_strict_json", lambda _value: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             encode.encode_span(span, payload, "1-0", content)
     assert b"body.base" not in encode.encode_span(span, payload, "1-0", content)

@@ -1,0 +1,303 @@
+"""Takes secrets out of what is recorded, before it is written or sent.
+
+Works on the text itself, whatever it is: JSON, JSON inside JSON strings (escaped any number of times), server-sent
+events, form text, headers, a shell's output. Only the secret is replaced, by ``[redacted]``: JSON stays JSON, and all
+else stays as it was, byte for byte.
+
+What it does not know: a secret without a shape or a name; one that is split over two events of a stream (the text that
+is put together from them is cleaned, the body as it came is not); one inside base64 or compressed data.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from otel_gym.secret_rules import (
+    DEFAULT_ANCHORS,
+    REDACTED,
+    Anchor,
+    Finding,
+    anchors_of_name,
+    findings_at,
+    is_secret_name,
+)
+
+_OFF = frozenset({"0", "off", "false", "no"})
+_ON = frozenset({"1", "on", "true", "yes"})
+_ITEM = re.compile(r"\s*(/(?:\\.|[^/\\])+/|[^,]+)\s*(?:,|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class RedactionRules:
+    """``defaults``: the rules of ``secret_rules``. ``names`` and ``patterns`` come on top of them."""
+
+    defaults: bool = True
+    names: tuple[str, ...] = ()
+    patterns: tuple[re.Pattern[str], ...] = ()
+
+
+DEFAULT_RULES = RedactionRules()
+
+
+def read_rules(text: str) -> RedactionRules:
+    """``my_field,X-Team-Key,/EMP-\\d{6}/``: names and regular expressions; ``0`` or ``off`` drops the defaults.
+
+    A slash inside a regular expression is written ``\\/``. ValueError for one that does not compile.
+    """
+    defaults, names, patterns = True, [], []
+    for item in map(str.strip, _ITEM.findall(text)):
+        if item.lower() in _OFF:
+            defaults = False
+        elif item.startswith("/") and item.endswith("/") and len(item) > 2:
+            try:
+                patterns.append(re.compile(item[1:-1].replace("\\/", "/")))
+            except re.error as error:
+                raise ValueError(f"{item}: {error}") from None
+        elif item and item.lower() not in _ON:
+            names.append(item)
+    return RedactionRules(defaults, tuple(names), tuple(patterns))
+
+
+class Redactor:
+    """Takes the secrets out; what holds none comes back as the very same object.
+
+    Of a ``series`` of texts that grow out of each other (the requests of an agent) each part is looked at once.
+    """
+
+    def __init__(self, rules: RedactionRules = DEFAULT_RULES) -> None:
+        given = [anchor for name in rules.names for anchor in anchors_of_name(name)]
+        self._anchors = (*(DEFAULT_ANCHORS if rules.defaults else ()), *given)
+        self._defaults = rules.defaults
+        self._names = frozenset(map(_normal, rules.names))
+        self._patterns = rules.patterns
+        self._known_names: dict[str, bool] = {}
+        self._seen = _SeenTexts()
+
+    def text(self, text: str, series: str | None = None) -> str:
+        if self._anchors:
+            findings = self._findings(text) if series is None else self._seen.findings(series, text, self._findings)
+            if findings:
+                text = _replaced(text, findings)
+        return self._without_patterns(text) if self._patterns else text
+
+    def value(self, value: Any) -> Any:
+        """An attribute value: a text, a list, a map, bytes."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, bytes):
+            text = value.decode("latin-1")  # keeps every byte, and secrets are ASCII
+            redacted = self.text(text)
+            return value if redacted is text else redacted.encode("latin-1", "replace")
+        if isinstance(value, Mapping):
+            return self.attributes(value)
+        if isinstance(value, list | tuple):
+            items = [self.value(item) for item in value]
+            return value if all(map(_is, items, value)) else items
+        return value
+
+    def attributes(self, attributes: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        """By name as well as by value."""
+        if not (self._anchors or self._patterns) or self._are_clean(attributes):
+            return attributes
+        redacted = {name: self._attribute(name, value) for name, value in attributes.items()}
+        return attributes if all(redacted[name] is value for name, value in attributes.items()) else redacted
+
+    def _are_clean(self, attributes: Mapping[Any, Any]) -> bool:
+        """One pass over all texts at once, since most have no secret; False also where that cannot be told so."""
+        known_names = self._known_names
+        texts = []
+        for name, value in attributes.items():
+            if known_names.get(name) is not False and self._is_secret_name(name):
+                return False
+            kind = type(value)
+            if kind is str:
+                texts.append(value)
+            elif kind in _CONTAINERS:
+                return False
+        together = "\n".join(texts)
+        return self.text(together) is together
+
+    def _attribute(self, name: Any, value: Any) -> Any:
+        return _hidden(value) if self._is_secret_name(name) else self.value(value)
+
+    def _is_secret_name(self, name: Any) -> bool:
+        if not isinstance(name, str):
+            return False
+        known = self._known_names.get(name)
+        if known is None:
+            if len(self._known_names) > 4096:
+                self._known_names.clear()
+            by_rule = self._defaults and is_secret_name(name)
+            known = by_rule or not self._names.isdisjoint((_normal(name), _normal(name.rpartition(".")[2])))
+            self._known_names[name] = known
+        return known
+
+    def _findings(self, text: str, begin: int = 0, end: int | None = None) -> list[Finding]:
+        """Those whose anchor stands in ``text[begin:end]``, in order, none inside another."""
+        stop = len(text) if end is None else end
+        findings: list[Finding] = []
+        for anchor in self._anchors:
+            literal, pattern, is_common = anchor
+            if is_common:
+                if pattern.search(text, begin) is None:
+                    continue
+                matches = pattern.finditer(text, begin)
+            elif text.find(literal, begin, stop) < 0:
+                continue
+            else:
+                matches = _matches(anchor, text, begin, stop)
+            covered = begin
+            for match in matches:
+                if match.start() >= stop:
+                    break
+                if match.start() < covered:
+                    continue
+                for finding in findings_at(text, match):
+                    findings.append(finding)
+                    covered = finding.end
+        return _disjoint(findings)
+
+    def _without_patterns(self, text: str) -> str:
+        """By the user's regular expressions. In JSON they see its strings decoded, so that JSON stays JSON."""
+        if text.startswith(_JSON_STARTS):
+            return _STRING_OR_NUMBER.sub(self._json_token, text)
+        redacted = text
+        for pattern in self._patterns:
+            redacted = pattern.sub(REDACTED, redacted)
+        return text if redacted == text else redacted
+
+    def _json_token(self, match: re.Match[str]) -> str:
+        token = match[0]
+        try:
+            content = json.loads(token) if token.startswith('"') else token
+        except ValueError:
+            return token
+        redacted = self._without_patterns(content)
+        return token if redacted == content else json.dumps(redacted)
+
+
+def redactor_from(rules: RedactionRules) -> Redactor:
+    return Redactor(rules)
+
+
+_CONTAINERS = frozenset({list, tuple, dict, bytes})
+_STRING_OR_NUMBER = re.compile(r'"(?:[^"\\\n]|\\.)*+"|-?\d[\d.eE+-]*+')
+_JSON_STARTS = ("{", "[", "data:", "event:", ":")
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def _hidden(value: Any) -> Any:
+    """What stands under a secret's name, whatever it is; what is empty is no secret."""
+    if isinstance(value, list | tuple):
+        return [_hidden(item) for item in value]
+    return value if value is None or value == "" or isinstance(value, bool) else REDACTED
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+def _matches(anchor: Anchor, text: str, begin: int, end: int) -> Iterator[re.Match[str]]:
+    literal, match_at = anchor.literal, anchor.pattern.match
+    stop = end + len(literal) - 1
+    at = text.find(literal, begin, stop)
+    while at >= 0:
+        match = match_at(text, at)
+        if match is not None:
+            yield match
+        at = text.find(literal, at + 1, stop)
+
+
+def _disjoint(findings: list[Finding]) -> list[Finding]:
+    """In order; of those that overlap, one that covers them all."""
+    findings.sort()
+    disjoint: list[Finding] = []
+    for finding in findings:
+        last = disjoint[-1] if disjoint else None
+        if last is None or finding.begin >= last.end:
+            disjoint.append(finding)
+        elif finding.end > last.end:
+            disjoint[-1] = last._replace(end=finding.end)
+    return disjoint
+
+
+def _replaced(text: str, findings: Iterable[Finding]) -> str:
+    parts, at = [], 0
+    for finding in findings:
+        parts += [text[at : finding.begin], finding.replacement]
+        at = finding.end
+    return "".join(parts) + text[at:]
+
+
+# A text that grew out of one that was seen before is looked at only where it is new, and this far around it: no rule
+# decides on more than that.
+_CONTEXT = 20 * 1024
+_REMEMBER_FROM = 3 * _CONTEXT
+_REMEMBERED_CHARACTERS = 32 * 1024 * 1024
+
+_Find = Callable[..., list[Finding]]
+
+
+class _SeenTexts:
+    """The last text of each series and what was found in it, within a bound of characters."""
+
+    def __init__(self) -> None:
+        self._texts: OrderedDict[str, tuple[str, list[Finding]]] = OrderedDict()
+        self._characters = 0
+
+    def findings(self, series: str, text: str, find: _Find) -> list[Finding]:
+        if len(text) < _REMEMBER_FROM:
+            return find(text)
+        known = self._texts.pop(series, None)
+        findings = None
+        if known is not None:
+            self._characters -= len(known[0])
+            findings = _findings_of_grown(text, *known, find)
+        if findings is None:
+            findings = find(text)
+        self._texts[series] = (text, findings)
+        self._characters += len(text)
+        while self._characters > _REMEMBERED_CHARACTERS:
+            _, (forgotten, _) = self._texts.popitem(last=False)
+            self._characters -= len(forgotten)
+        return findings
+
+
+def _findings_of_grown(text: str, old: str, old_findings: list[Finding], find: _Find) -> list[Finding] | None:
+    """What is in ``text``, by what was in ``old``, whose head and tail it shares; None where that cannot be told."""
+    shortest = min(len(text), len(old))
+    head = _shared(shortest, lambda begin, end: text[begin:end] == old[begin:end])
+    tail = _shared(shortest - head, lambda begin, end: text[-end : len(text) - begin] == old[-end : len(old) - begin])
+    begin, end = max(0, head - _CONTEXT), min(len(text), len(text) - tail + _CONTEXT)
+    if end - begin > len(text) // 2:
+        return None
+    moved = len(text) - len(old)
+    findings = []
+    for finding in old_findings:
+        if finding.end <= begin:
+            findings.append(finding)
+        elif finding.begin >= end - moved:
+            findings.append(finding._replace(begin=finding.begin + moved, end=finding.end + moved))
+        elif finding.begin < begin or finding.end > end - moved:
+            return None  # one that reaches into what is new
+    return _disjoint(findings + find(text, begin, end))
+
+
+def _shared(most: int, are_same: Callable[[int, int], bool]) -> int:
+    """How many characters two texts share, by halving, so that C compares them."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if are_same(low, middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,357 @@
+"""What a secret looks like: by its own shape, or by the name that it stands under (``api_key``, ``Authorization`` …).
+
+Each rule is found by its *anchor*, a letter or two that are rare in other texts, so that a clean text costs a few
+passes at C speed. Only around an anchor are regular expressions tried, and every one of them takes linear time.
+
+No rule matches the value of a field of the three model APIs other than a real secret's (``token``, ``max_tokens``,
+``prompt_cache_key``, ``encrypted_content``, signatures, ids), nor base64 media.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+REDACTED = "[redacted]"
+
+
+class Finding(NamedTuple):
+    """A secret: ``text[begin:end]``, and what takes its place."""
+
+    begin: int
+    end: int
+    replacement: str = REDACTED
+
+
+class Anchor(NamedTuple):
+    """``pattern`` starts with ``literal``; the name of the group that matched says which kind of secret is there.
+
+    A ``common`` literal is met every few words: the regular expression looks for it itself, which is then faster than
+    finding it first.
+    """
+
+    literal: str
+    pattern: re.Pattern[str]
+    common: bool = False
+
+
+def findings_at(text: str, match: re.Match[str]) -> Iterator[Finding]:
+    """The secrets that a match of an anchor's pattern leads to."""
+    yield from _FINDERS[str(match.lastgroup).rstrip("0123456789_")](text, match)
+
+
+# ── by shape ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+# Keys of vendors whose keys have a shape: anchor, prefix, what follows.
+_SHAPES: tuple[tuple[str, str, str], ...] = (
+    ("-", "sk-", "[A-Za-z0-9_-]{16,}+"),  # OpenAI, Anthropic, OpenRouter, DeepSeek, LiteLLM, Langfuse
+    ("-", "nvapi-", "[A-Za-z0-9_-]{20,}+"),  # NVIDIA
+    ("-", "xai-", "[A-Za-z0-9]{20,}+"),
+    ("-", "pplx-", "[A-Za-z0-9]{20,}+"),
+    ("-", "tvly-", "[A-Za-z0-9-]{16,}+"),
+    ("-", "pypi-", "[A-Za-z0-9_-]{16,}+"),
+    ("-", "GOCSPX-", "[A-Za-z0-9_-]{20,}+"),  # Google's OAuth clients
+    *(("-", f"gl{kind}-", "[A-Za-z0-9_.-]{20,}+") for kind in ("pat", "dt", "rt", "cbt", "ptt", "soat", "ft")),
+    *(("-", f"xox{kind}-", "[A-Za-z0-9-]{10,}+") for kind in "abeprs"),  # Slack
+    ("-", "xapp-", "[A-Za-z0-9-]{10,}+"),
+    *(("_", f"gh{kind}_", "[A-Za-z0-9]{30,}+") for kind in "opusr"),  # GitHub
+    ("_", "github_pat_", "[A-Za-z0-9_]{22,}+"),
+    ("_", "hf_", "[A-Za-z0-9]{30,}+"),  # Hugging Face
+    ("_", "npm_", "[A-Za-z0-9]{30,}+"),
+    ("_", "gsk_", "[A-Za-z0-9]{30,}+"),  # Groq
+    ("_", "r8_", "[A-Za-z0-9]{30,}+"),  # Replicate
+    ("_", "dop_v1_", "[A-Za-z0-9]{40,}+"),  # DigitalOcean
+    *(("_", f"{kind}_{mode}_", "[A-Za-z0-9]{10,}+") for kind in ("sk", "rk") for mode in ("live", "test")),  # Stripe
+    ("_", "whsec_", "[A-Za-z0-9+/]{20,}+"),
+    ("I", "AKIA", "[A-Z0-9]{16}(?![A-Za-z0-9+/])"),  # AWS
+    ("I", "ASIA", "[A-Z0-9]{16}(?![A-Za-z0-9+/])"),
+    ("z", "AIza", "[A-Za-z0-9_-]{35}(?![A-Za-z0-9_+/-])"),  # Google
+    ("J", "eyJ", r"[A-Za-z0-9_-]{10,4096}+\.eyJ[A-Za-z0-9_-]{4,}+\.[A-Za-z0-9_-]*+"),  # JSON Web Tokens
+)
+_NEED_A_DIGIT = ("sk-", "tvly-", "pypi-", "xapp-")  # These also begin ordinary words.
+
+# A token begins where none goes on: after no letter of its own alphabet, so that base64 and ids are never cut into,
+# and each run of letters is looked at once. A letter that ends a JSON escape (``\n``, ``\u003d``) belongs to no token.
+_BEGINS = r"(?:(?<!{alphabet}{prefix})|(?<=\\[nrtbf]{prefix})|(?<=\\u[0-9a-fA-F]{{4}}{prefix}))"
+_WORD = "[A-Za-z0-9_-]"
+_BASE64 = "[A-Za-z0-9+/_-]"
+
+
+def _shape(anchor: str) -> str:
+    """What follows the anchor in one of its shapes; the group ``token<N>_…`` is led by N letters."""
+    shapes = [(prefix, rest) for each, prefix, rest in _SHAPES if each == anchor]
+    # Checked first, since most anchors are led by none of these letters.
+    nearest = sorted({prefix[: prefix.rindex(anchor) + 1][-3:] for prefix, _ in shapes})
+    letters = ["".join(sorted({word[at] for word in nearest})) for at in (0, 1)]
+    gate = f"(?<=[{letters[0]}][{letters[1]}]{anchor})(?<={'|'.join(nearest)})" if len(nearest) > 1 else ""
+    alternatives = []
+    for number, (prefix, rest) in enumerate(shapes):
+        length = prefix.rindex(anchor) + 1
+        begins = _BEGINS.format(alphabet=_WORD if anchor in "_-" else _BASE64, prefix=prefix[:length])
+        alternatives.append(f"(?<={prefix[:length]}){begins}(?P<token{length}_{number}>{prefix[length:]}{rest})")
+    return f"{gate}(?:{'|'.join(alternatives)})"
+
+
+def _token(text: str, match: re.Match[str]) -> Iterator[Finding]:
+    group = str(match.lastgroup)
+    begin, end = match.start(group) - int(group.removeprefix("token").partition("_")[0]), match.end()
+    token = text[begin:end]
+    if not token.startswith(_NEED_A_DIGIT) or _has_digit(token):
+        yield Finding(begin, end)
+
+
+def _has_digit(text: str) -> bool:
+    return any(digit in text for digit in "0123456789")
+
+
+_BEARER = "earer {1,4}(?P<bearer>[A-Za-z0-9._~+/=-]{12,}+)"
+_BASIC = "asic {1,4}(?P<basic>[A-Za-z0-9+/]{8,}+={0,2})"
+
+
+def _bearer(text: str, match: re.Match[str]) -> Iterator[Finding]:
+    if _has_digit(match["bearer"]):
+        yield Finding(*match.span("bearer"))
+
+
+def _basic(text: str, match: re.Match[str]) -> Iterator[Finding]:
+    """Only what decodes to ``user:password``: the word also begins sentences."""
+    try:
+        decoded = base64.b64decode(match["basic"], validate=True)
+    except binascii.Error:
+        return
+    if b":" in decoded:
+        yield Finding(*match.span("basic"))
+
+
+_PRIVATE_KEY = "(?<=PRIVATE K)EY(?: BLOCK)?(?P<privatekey>-----)"
+_KEY_LENGTH = 16 * 1024
+_LINE_ENDS = re.compile(r"(?:\\{1,15}[nr]|\s){0,8}")
+_KEY_BODY = re.compile(r"(?:[A-Za-z0-9+/=:,. \t\r\n-]|\\{1,15}[nrt])*+")
+
+
+def _private_key(text: str, match: re.Match[str]) -> Iterator[Finding]:
+    """What stands between the lines BEGIN … and END …, or all that looks like it where no END comes."""
+    if text.rfind("-----BEGIN ", max(0, match.start() - 40), match.start()) < 0:
+        return
+    begin = _end(_LINE_ENDS.match(text, match.end()))
+    end = text.find("-----END", begin, begin + _KEY_LENGTH)
+    if end < 0:
+        end = _end(_KEY_BODY.match(text, begin, begin + _KEY_LENGTH))
+    end = begin + len(text[begin:end].rstrip("\\nr \t\r\n"))
+    if end > begin:
+        yield Finding(begin, end)
+
+
+def _end(match: re.Match[str] | None) -> int:
+    return match.end() if match else 0
+
+
+# A password ends at the ``@`` of ``scheme://user:password@host``.
+_USERINFO = r"(?<![@\s/]@)(?P<userinfo>)"
+_AUTHORITY_LENGTH = 300
+_AUTHORITY_END = re.compile(r"[/\s\"'\\?#<>]")
+_PLACEHOLDERS = ("$", "<", "{", "%", "*", "[")
+
+
+def _userinfo(text: str, match: re.Match[str]) -> Iterator[Finding]:
+    at = match.start()
+    begin = text.rfind("://", max(0, at - _AUTHORITY_LENGTH), at) + 3
+    colon = text.find(":", begin, at)
+    if begin < 3 or colon < 0 or _AUTHORITY_END.search(text, begin, at):
+        return
+    stop = _AUTHORITY_END.search(text, at, at + _AUTHORITY_LENGTH)
+    end = text.rfind("@", at, stop.start() if stop else at + _AUTHORITY_LENGTH)
+    if end > colon + 1 and not text.startswith(_PLACEHOLDERS, colon + 1):
+        yield Finding(colon + 1, end)
+
+
+# ── by name ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+# Names end so: ``OPENAI_API_KEY``, ``x-api-key``, ``apiKey``, ``db.password``.
+_BEFORE_KEY = ("api", "secret", "access", "private", "signing", "encryption", "account", "master")
+_BEFORE_TOKEN = (
+    *("access", "refresh", "auth", "session", "bearer", "authorization", "id", "oauth", "security", "secret"),
+    *("private", "api", "bot", "hf", "github", "gitlab", "slack", "npm", "registration"),
+)
+_SECRET_NAME = re.compile(
+    rf"(?:(?:{'|'.join(_BEFORE_KEY)})[_-]?key|(?:{'|'.join(_BEFORE_TOKEN)})[_-]?token"
+    r"|password|passwd|secret|authorization|cookie)\Z",
+    re.IGNORECASE,
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what stands under this name is a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def _named(ending: str) -> str:
+    return f"(?P<name>{ending})(?![A-Za-z0-9])"
+
+
+def _compound(joint: str) -> str:
+    """``api_key``, ``access-token``, ``HF_TOKEN`` …, from their joint on."""
+    before_key = "|".join(f"(?<=(?i:{word}){joint})" for word in _BEFORE_KEY)
+    before_token = "|".join(f"(?<=(?i:{word}){joint})" for word in _BEFORE_TOKEN)
+    ending = f"(?:(?=[kK])(?:{before_key})(?i:key)|(?=[tT])(?:{before_token})(?i:token))"
+    return f"(?=[kKtT][eEoO][yYkK](?:[eE][nN])?(?![A-Za-z0-9])){_named(ending)}"
+
+
+_SEPARATOR = re.compile(r"""(?P<quote>\\{0,15}["'])?\s{0,8}(?P<sign>=>|:=|[:=])\s{0,8}""")
+_OPENING = re.compile(r"""\\{0,15}["']""")
+_NUMBER = re.compile(r"-?[0-9]{4,}+(?![\w.])")
+_BETWEEN_ITEMS = re.compile(r"[\s,]{0,64}")
+_BARE = re.compile(r"""[^\s"'\\&,;<>(){}\[\]`|]++""")
+_COOKIES = re.compile(r"""[\w.-]{1,128}=[^"'\\\r\n<>`{}]++""")
+_SCHEME = re.compile(r"(?:Bearer|Basic|Token|ApiKey|Digest|Negotiate) {1,4}", re.IGNORECASE)
+_NAME_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+
+
+def _name(text: str, match: re.Match[str]) -> Iterator[Finding]:
+    return _value_after(text, match.end(), is_given=False)
+
+
+def _given_name(text: str, match: re.Match[str]) -> Iterator[Finding]:
+    return _value_after(text, match.end(), is_given=True)
+
+
+def _value_after(text: str, name_end: int, *, is_given: bool) -> Iterator[Finding]:
+    """What stands under the name that ends at ``name_end``.
+
+    The value of a JSON member is taken whatever it is; elsewhere (code, prose, a shell) it has to look like a secret,
+    unless the user gave the name.
+    """
+    separator = _SEPARATOR.match(text, name_end)
+    if separator is None:
+        return
+    quote, begin = separator["quote"], separator.end()
+    is_member = quote is not None and separator["sign"] == ":"
+    opening = _OPENING.match(text, begin)
+    if opening is not None:
+        finding = _quoted(text, opening)
+        if finding and (is_member or is_given or _looks_secret(text[finding.begin : finding.end])):
+            yield finding
+    elif not is_member:
+        yield from _bare(text, name_end, begin, is_given)
+    elif text.startswith("[", begin):
+        yield from _array(text, begin + 1)
+    else:
+        number = _NUMBER.match(text, begin)
+        if number is not None:
+            yield Finding(begin, number.end(), f"{quote}{REDACTED}{quote}")
+
+
+def _quoted(text: str, opening: re.Match[str]) -> Finding | None:
+    """The string that ``opening`` opens, up to the quote that closes it, however often both are escaped.
+
+    Where the string is cut off (arguments that stream in pieces), up to the end of what surrounds it.
+    """
+    begin, escapes = opening.end(), len(opening[0]) - 1
+    if opening[0].endswith("'"):
+        end = text.find("'", begin, begin + 4096)
+        content = text[begin : max(begin, end)]
+        return Finding(begin, end) if content and not any(mark in content for mark in '"\\\n') else None
+    at = begin
+    while True:
+        quote = text.find('"', at)
+        newline = text.find("\n", at, len(text) if quote < 0 else quote)
+        if newline >= 0 or quote < 0:
+            end = newline if newline >= 0 else len(text)
+            break
+        run = quote - at - len(text[at:quote].rstrip("\\"))
+        if run < escapes or run % (2 * escapes + 2) == escapes:
+            end = quote - min(run, escapes)
+            break
+        at = quote + 1
+    return Finding(begin, end) if end > begin else None
+
+
+def _array(text: str, at: int) -> Iterator[Finding]:
+    """The strings that an array begins with."""
+    while True:
+        opening = _OPENING.match(text, _end(_BETWEEN_ITEMS.match(text, at)))
+        finding = _quoted(text, opening) if opening else None
+        if opening is None or finding is None:
+            return
+        yield finding
+        at = finding.end + len(opening[0])
+
+
+def _bare(text: str, name_end: int, begin: int, is_given: bool) -> Iterator[Finding]:
+    """A value without quotes: of a header line, a form, an environment."""
+    name = _name_before(text, name_end)
+    is_header = text.startswith(":", name_end)
+    cookies = _COOKIES.match(text, begin) if is_header and name.lower().endswith("cookie") else None
+    begin = begin if cookies else _end(_SCHEME.match(text, begin)) or begin
+    value = cookies or _BARE.match(text, begin)
+    if value is None or text.startswith(_PLACEHOLDERS, begin):
+        return
+    content = value[0].rstrip()
+    end = begin + len(content)
+    if text.startswith(("(", "[", "{"), end):  # a call or a subscript: code, no value
+        return
+    starts_at = name_end - len(name)
+    is_form_field = text.startswith("=", name_end) and (
+        text.startswith(("?", "&"), starts_at - 1) if starts_at else text.startswith("&", end)
+    )
+    is_variable = name.isupper() and len(content) >= 6 and text.startswith("=", name_end)
+    if is_given or cookies or is_form_field or is_variable or _looks_secret(content):
+        yield Finding(begin, end)
+
+
+def _name_before(text: str, end: int) -> str:
+    window = text[max(0, end - 64) : end]
+    name = window[len(window.rstrip(_NAME_LETTERS)) :]
+    # The letter of an escape is no part of the name: ``\nOPENAI_API_KEY=``.
+    is_escaped = text.startswith("\\", end - len(name) - 1) and name[:1] in "nrtbf"
+    return name[1:] if is_escaped else name
+
+
+def _looks_secret(value: str) -> bool:
+    return len(value) >= 6 and not value.startswith(_PLACEHOLDERS) and _has_digit(value)
+
+
+def anchors_of_name(name: str) -> Iterator[Anchor]:
+    """Of a name that the user gave, in its usual spellings."""
+    snake = name.replace("-", "_")
+    spellings = {name, name.lower(), name.upper(), name.title(), snake.lower(), snake.upper()}
+    before, after = r"(?:(?<![A-Za-z0-9_-]{name})|(?<=\\[nrtbf]{name}))", "(?![A-Za-z0-9_-])"
+    for spelling in sorted(spellings):
+        literal = re.escape(spelling)
+        yield Anchor(spelling, re.compile(f"{literal}{before.replace('{name}', literal)}(?P<givenname>){after}"))
+
+
+_FINDERS: dict[str, Callable[[str, re.Match[str]], Iterable[Finding]]] = {
+    "token": _token,
+    "bearer": _bearer,
+    "basic": _basic,
+    "privatekey": _private_key,
+    "userinfo": _userinfo,
+    "name": _name,
+    "givenname": _given_name,
+}
+
+
+def _anchor(literal: str, *alternatives: str, common: bool = False) -> Anchor:
+    return Anchor(literal, re.compile(f"{literal}(?:{'|'.join(alternatives)})"), common)
+
+
+DEFAULT_ANCHORS: tuple[Anchor, ...] = (
+    _anchor("_", _compound("_"), _shape("_"), common=True),
+    _anchor("-", _compound("-"), _shape("-"), common=True),
+    _anchor("k", _named("(?:(?<=[cC]ook)ie|(?<=[aA]pik)ey)"), common=True),
+    _anchor("I", _shape("I"), common=True),
+    _anchor("T", _named("(?:(?<=ccessT|freshT|ssionT|earerT)oken|(?<=authT)oken|(?<=SECRET))"), common=True),
+    _anchor("assw", _named("(?<=[pP]assw)(?:or)?d")),
+    _anchor("ecret", _named("(?<=[sS]ecret)")),
+    _anchor("z", _shape("z"), _named("(?<=[aA]uthoriz)ation")),
+    _anchor("Z", _named("(?<=AUTHORIZ)ATION")),
+    _anchor("W", _named("(?<=PASSW)(?:OR)?D")),
+    _anchor("J", _shape("J")),
+    _anchor("K", _named("(?:(?:(?<=[aA]piK)|(?<=cretK|cessK|vateK|ountK))ey|(?<=APIK)EY|(?<=COOK)IE)"), _PRIVATE_KEY),
+    _anchor("B", _BEARER, _BASIC),
+    _anchor("@", _USERINFO),
+)

@@ -1,0 +1,46 @@
+"""What of a model call's content is recorded, and how it is cleaned before it is written or leaves the process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from otel_gym.media import without_media
+from otel_gym.redaction import Redactor, redactor_from
+from otel_gym.settings import Settings
+
+# Enough of a request to tell one agent of a rollout from another.
+_HEAD = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class ContentPolicy:
+    """``bodies``: the store keeps them; ``media``: with the bytes of images, audio and files; ``messages``: the
+    conventions' opt-in content attributes are set."""
+
+    bodies: bool = True
+    media: bool = True
+    messages: bool = False
+    redactor: Redactor = field(default_factory=Redactor)
+
+    def body(self, text: str, series: str) -> str:
+        """A body's text as it may be stored. ``series`` is shared by texts that grow out of each other."""
+        text = self.redactor.text(text, f"{series}:{hash(text[:_HEAD])}")
+        return text if self.media else without_media(text)
+
+    def attributes(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Attributes as they may be stored and sent."""
+        attributes = self.redactor.attributes(attributes)
+        if self.media:
+            return attributes
+        return {name: without_media(value) if type(value) is str else value for name, value in attributes.items()}
+
+
+def content_policy_from(settings: Settings, *, messages: bool) -> ContentPolicy:
+    return ContentPolicy(
+        bodies=settings.content != "none",
+        media=settings.content == "full",
+        messages=messages,
+        redactor=redactor_from(settings.redact),
+    )
