@@ -149,11 +149,7 @@ def _read_damaged(directory: Path, content: bytes, appended: int | None, wanted:
 
 def _append(directory: Path, rollout_id: str, line: bytes) -> None:
     """By a writer of its own, as a process that starts anew does."""
-    writer: Any = StoreWriter(directory)
-    if hasattr(writer, "append"):
-        writer.append(rollout_id, line + b"\n")
-    else:
-        writer.write([(rollout_id, line)])
+    StoreWriter(directory).append(rollout_id, line + b"\n")
 
 
 def drive_runs(folder: Path, expected: Object, bench: Any) -> Iterator[str]:

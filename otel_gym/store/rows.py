@@ -383,6 +383,8 @@ class _Span(msgspec.Struct, gc=False):
     events: msgspec.Raw = msgspec.Raw()
     links: msgspec.Raw = msgspec.Raw()
     droppedAttributesCount: int = 0  # noqa: N815
+    droppedEventsCount: int = 0  # noqa: N815
+    droppedLinksCount: int = 0  # noqa: N815
 
 
 class _Scope(msgspec.Struct, gc=False):
@@ -522,8 +524,7 @@ def _quick_row(span: _Span, rollout_id: str) -> Row:
         row[_STATUS], row[_MESSAGE] = _STATUSES.get(status.code) or str(status.code), status.message
     if rest:
         row[_ATTRIBUTES] = _encode_text(rest).decode()
-    if span.droppedAttributesCount:
-        row[_DROPPED] = span.droppedAttributesCount
+    row[_DROPPED] = span.droppedAttributesCount + span.droppedEventsCount + span.droppedLinksCount or None
     response = row[RESPONSE]
     if response is not None and may_hold_tokens(response):
         row[_PROMPT_IDS : _PROMPT_IDS + 3] = tokens_of(rest | {names.DIALECT: row[_DIALECT]}, response)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from otel_gym.store.reader import Store
 from otel_gym.store.rows import line_of_span
+from otel_gym.store.sources import LiveFolders
 from otel_gym.store.span import StoredSpan
 
 # A host that is never this one, so that a file's age alone says whether its writer has ended.
@@ -47,7 +47,7 @@ def write(
 
 
 def live_spans(directory: Path) -> list[StoredSpan]:
-    if not (directory / "spans").is_dir():
-        return []
-    store = Store(directory)
-    return [span for rollout in store.rollouts() for span in rollout.spans]
+    """What stands in live files; each span once."""
+    source, said = LiveFolders(directory), lambda damage: None
+    spans = [span for rollout_id in source.rollout_ids(said) for span in source.spans(rollout_id, said)]
+    return list({(span.trace_id, span.span_id): span for span in spans}.values())

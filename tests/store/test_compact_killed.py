@@ -83,7 +83,7 @@ def test_killed_at_random_beside_writers(tmp_path):
         nonlocal written
         rollout_id = f"{written % 7}-0"
         spans = [span(n, rollout_id) for n in range(written, written + 20)]
-        running.write([(rollout_id, line_of_span(one)) for one in spans[:10]])
+        running.append(rollout_id, b"".join(line_of_span(one) + b"\n" for one in spans[:10]))
         write(tmp_path, spans[10:], rollout_id, f"ended-{written}.elsewhere.1.0000000a")
         written += 20
 
