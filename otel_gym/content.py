@@ -23,7 +23,7 @@ _INT64 = 2**63
 _JSON_DEPTH = 200
 _VALUE_DEPTH = 32
 # A small value can refer to itself so often that writing it out never ends.
-_MAX_ITEMS = 1_000_000
+_MAX_ITEMS = 200_000
 _REPLACEMENT = "\ufffd"
 
 
@@ -96,7 +96,7 @@ def safe_value(value: Any) -> tuple[Any, int]:
     if kind is str:
         safe = safe_text(value)
         return safe, replaced_in(value, safe)
-    if kind in _PLAIN or value is None:
+    if kind in _PLAIN or value is None or (kind is int and fits_int64(value)):
         return value, 0
     copy = _Copy(_VALUE_DEPTH, for_json=False)
     return copy.of(value), copy.replaced

@@ -247,27 +247,28 @@ _Find = Callable[..., list[Finding]]
 
 
 class _SeenTexts:
-    """The last text of each series and what was found in it, within a bound of characters."""
+    """The last text of each series and what was found in it, within a bound of characters.
+
+    Without a lock, which a fork could leave locked: each step on the table is one that no other thread can cut in two.
+    """
 
     def __init__(self) -> None:
         self._texts: OrderedDict[str, tuple[str, list[Finding]]] = OrderedDict()
-        self._characters = 0
 
     def findings(self, series: str, text: str, find: _Find) -> list[Finding]:
         if len(text) < _REMEMBER_FROM:
             return find(text)
         known = self._texts.pop(series, None)
-        findings = None
-        if known is not None:
-            self._characters -= len(known[0])
-            findings = _findings_of_grown(text, *known, find)
+        findings = _findings_of_grown(text, *known, find) if known is not None else None
         if findings is None:
             findings = find(text)
         self._texts[series] = (text, findings)
-        self._characters += len(text)
-        while self._characters > _REMEMBERED_CHARACTERS:
-            _, (forgotten, _) = self._texts.popitem(last=False)
-            self._characters -= len(forgotten)
+        excess = sum(len(each) for each, _ in list(self._texts.values())) - _REMEMBERED_CHARACTERS
+        for oldest in list(self._texts) if excess > 0 else ():
+            forgotten = self._texts.pop(oldest, None)
+            excess -= len(forgotten[0]) if forgotten else 0
+            if excess <= 0:
+                break
         return findings
 
 

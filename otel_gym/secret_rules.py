@@ -205,6 +205,8 @@ _OPENING = re.compile(r"""\\{0,15}["']""")
 _NUMBER = re.compile(r"-?[0-9]{4,}+(?![\w.])")
 _BETWEEN_ITEMS = re.compile(r"[\s,]{0,64}")
 _BARE = re.compile(r"""[^\s"'\\&,;<>(){}\[\]`|]++""")
+# A bare value is judged by its head, so that one which is no secret costs little however often a name stands in it.
+_JUDGED_LENGTH = 256
 _COOKIES = re.compile(r"""[\w.-]{1,128}=[^"'\\\r\n<>`{}]++""")
 _SCHEME = re.compile(r"(?:Bearer|Basic|Token|ApiKey|Digest|Negotiate) {1,4}", re.IGNORECASE)
 _NAME_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
@@ -286,7 +288,7 @@ def _bare(text: str, name_end: int, begin: int, is_given: bool) -> Iterator[Find
     is_header = text.startswith(":", name_end)
     cookies = _COOKIES.match(text, begin) if is_header and name.lower().endswith("cookie") else None
     begin = begin if cookies else _end(_SCHEME.match(text, begin)) or begin
-    value = cookies or _BARE.match(text, begin)
+    value = cookies or _BARE.match(text, begin, begin + _JUDGED_LENGTH)
     if value is None or text.startswith(_PLACEHOLDERS, begin):
         return
     content = value[0].rstrip()
@@ -299,7 +301,7 @@ def _bare(text: str, name_end: int, begin: int, is_given: bool) -> Iterator[Find
     )
     is_variable = name.isupper() and len(content) >= 6 and text.startswith("=", name_end)
     if is_given or cookies or is_form_field or is_variable or _looks_secret(content):
-        yield Finding(begin, end)
+        yield Finding(begin, end if len(content) < _JUDGED_LENGTH else _end(_BARE.match(text, begin)))
 
 
 def _name_before(text: str, end: int) -> str:

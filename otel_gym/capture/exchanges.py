@@ -34,6 +34,12 @@ Headers = Iterable[tuple[bytes, bytes]]
 _HOLD_STEP_BYTES = 1024 * 1024
 
 _EXECUTION = "nemo_gym_model_execution"
+_EXECUTION_KINDS: dict[str, type] = {
+    "upstream_attempted": bool,
+    "response_source": str,
+    "upstream_status_code": int,
+    "local_response_reason": str,
+}
 
 
 class _Body:
@@ -236,4 +242,8 @@ def _execution(scope: Scope) -> Execution | None:
     if said is None:
         return None
     fields = said if isinstance(said, dict) else {name: getattr(said, name, None) for name in Execution.__slots__}
-    return Execution(**{name: fields.get(name) for name in Execution.__slots__})
+    return Execution(**{name: _of_kind(fields.get(name), kind) for name, kind in _EXECUTION_KINDS.items()})
+
+
+def _of_kind(value: Any, kind: type) -> Any:
+    return value if isinstance(value, kind) else None

@@ -22,7 +22,7 @@ from otel_gym.conventions import (
     STORE_VERSION,
 )
 from otel_gym.store.otlp_json import encode_json, encode_strict_json, key_values
-from otel_gym.tracing.content_policy import ContentPolicy
+from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.tracing.payloads import Payload
 
 _IS_REMOTE_KNOWN = 0x100
@@ -32,14 +32,13 @@ _IS_REMOTE = 0x200
 def encode_span(
     span: ReadableSpan,
     payload: Payload | None = None,
-    content: ContentPolicy | None = None,
+    content: ContentPolicy = DEFAULT_POLICY,
     identity: Mapping[str, Any] | None = None,
 ) -> bytes:
     """One TracesData with one span, without a newline.
 
     ``payload`` and ``identity`` hold what the span's own attributes may have lost to a limit.
     """
-    content = content or ContentPolicy()
     head, tail = _envelope(span.resource, span.instrumentation_scope, content)
     parts = _Parts(span, payload, content, identity)
     try:

@@ -1,0 +1,322 @@
+"""What users saw in traces: keys, cookies, credentials; and what must stay as it is."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import re
+import string
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_gym.redaction import REDACTED, RedactionRules, Redactor, read_rules
+
+REDACTOR = Redactor()
+_LETTERS = random.Random(7)
+
+
+def letters(number: int, alphabet: str = string.ascii_letters + string.digits) -> str:
+    return "".join(_LETTERS.choice(alphabet) for _ in range(number - 1)) + "7"
+
+
+UPPER = string.ascii_uppercase + string.digits
+# Built from parts, so that no scanner of repositories takes them for real ones.
+KEYS = {
+    "openai project": "sk-" + "proj-" + letters(48),
+    "openai": "sk-" + letters(48),
+    "anthropic": "sk-" + "ant-api03-" + letters(93, string.ascii_letters + string.digits + "-_"),
+    "google": "AI" + "za" + letters(35),
+    "aws": "AK" + "IA" + letters(16, UPPER),
+    "aws session": "AS" + "IA" + letters(16, UPPER),
+    "github": "gh" + "p_" + letters(36),
+    "github fine-grained": "github_" + "pat_" + letters(22) + "_" + letters(59),
+    "gitlab": "gl" + "pat-" + letters(20),
+    "slack": "xo" + "xb-123456789012-123456789012-" + letters(24),
+    "hugging face": "h" + "f_" + letters(34),
+    "nvidia": "nv" + "api-" + letters(64),
+    "stripe": "sk" + "_live_" + letters(24),
+    "npm": "np" + "m_" + letters(36),
+    "pypi": "py" + "pi-AgEIcHlwaS5vcmc" + letters(80),
+    "groq": "gs" + "k_" + letters(52),
+    "jwt": "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiIxMjM0In0." + letters(43),
+}
+PLACES = (
+    "{}",
+    "export K={}\nok",
+    "key: {}\n",
+    "a\n{}",
+    "({})",
+    "'{}'",
+    "x\t{},",
+    "https://h.example/?k={}&b=1",
+    "https://x-access-token:{}@github.com/a/b",
+    "Bearer {}",
+)
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_key_is_taken_out_wherever_it_stands_and_json_stays_json(key, place):
+    text = place.format(key)
+    for _ in range(4):  # the text itself, then JSON in JSON in JSON
+        redacted = REDACTOR.text(text)
+        assert key[6:] not in redacted and REDACTED in redacted
+        text = json.dumps(text)
+        assert json.loads(REDACTOR.text(text)) == redacted
+
+
+MEMBERS = {
+    "api_key": "x",
+    "X-Api-Key": "x",
+    "apiKey": "x",
+    "Authorization": "Bearer abc",
+    "password": 'p"w\\d\n',
+    "db_password": "swordfish",
+    "client_secret": "\\\\",
+    "access_token": "a",
+    "refreshToken": "b",
+    "SecretAccessKey": "d/+",
+    "Set-Cookie": ["a=1; b", "c"],
+    "cookie": "s=1",
+}
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_what_stands_under_a_secrets_name_is_taken_out_of_json_however_often_it_is_escaped(name):
+    document = {"before": [1.50, "ü"], name: MEMBERS[name], "after": {"n": None}}
+    hidden = [REDACTED] * 2 if isinstance(MEMBERS[name], list) else REDACTED
+    text = json.dumps(document)
+    for depth in range(4):
+        redacted = REDACTOR.text(text)
+        for _ in range(depth + 1):
+            redacted = json.loads(redacted)
+        assert redacted == {**document, name: hidden}
+        text = json.dumps(text)
+
+
+def test_all_else_is_byte_identical():
+    body = '{ "a" :1.0e5, "password" : "hunter2" ,"b":"\\u00fc\\/"}\n'
+    assert REDACTOR.text(body) == body.replace("hunter2", REDACTED)
+
+
+def test_a_number_under_a_secrets_name_becomes_a_text_so_that_json_stays_json():
+    assert REDACTOR.text('{"password": 12345678, "secret": null}') == '{"password": "[redacted]", "secret": null}'
+    escaped = json.dumps({"arguments": '{"password":12345678}'})
+    assert json.loads(json.loads(REDACTOR.text(escaped))["arguments"]) == {"password": REDACTED}
+
+
+TEXTS = {
+    "password=hunter2": "password=[redacted]",
+    "user=a&password=swordfish&x=1": "user=a&password=[redacted]&x=1",
+    "https://h/?api_key=abc&x": "https://h/?api_key=[redacted]&x",
+    "OPENAI_API_KEY=sk-test-0000000000000000\nok": "OPENAI_API_KEY=[redacted]\nok",
+    "DB_PASSWORD=swordfish\nHOME=/root": "DB_PASSWORD=[redacted]\nHOME=/root",
+    "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG": "aws_secret_access_key = [redacted]",
+    "Authorization: Bearer abcdef1234567890": "Authorization: Bearer [redacted]",
+    "authorization: Basic dXNlcjpwYXNz": "authorization: Basic [redacted]",
+    "Basic dXNlcjpwYXNz": "Basic [redacted]",
+    "Cookie: a=b; c=d\nHost: x": "Cookie: [redacted]\nHost: x",
+    "postgres://u:p@ss@h/db": "postgres://u:[redacted]@h/db",
+    "redis://:p4ss@h:6379": "redis://:[redacted]@h:6379",
+    "{'api_key': 'abc', 'b': 1}": "{'api_key': '[redacted]', 'b': 1}",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc==\n-----END RSA PRIVATE KEY-----\nrest": (
+        "-----BEGIN RSA PRIVATE KEY-----\n[redacted]\n-----END RSA PRIVATE KEY-----\nrest"
+    ),
+    "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blb\nnot ended": "-----BEGIN OPENSSH PRIVATE KEY-----\n[redacted]",
+    '{"partial_json":"{\\"password\\": \\"hun"}': '{"partial_json":"{\\"password\\": \\"[redacted]"}',
+    'data: {"d":"{\\"secret\\": \\"hu"}\n\ndata: {}\n\n': 'data: {"d":"{\\"secret\\": \\"[redacted]"}\n\ndata: {}\n\n',
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_forms_headers_shells_and_cut_streams(text):
+    assert REDACTOR.text(text) == TEXTS[text]
+    assert REDACTOR.text(TEXTS[text]) == TEXTS[text]
+
+
+OPAQUE = letters(400)
+URL_SAFE = letters(400, string.ascii_letters + string.digits + "-_")
+STANDARD = base64.b64encode(random.Random(3).randbytes(3000)).decode()
+API_BODIES = {
+    "logprobs": {"choices": [{"logprobs": {"content": [{"token": "sk", "logprob": -0.1}, {"token": "Bearer"}]}}]},
+    "usage": {"usage": {"max_tokens": 1, "total_tokens": 2, "output_tokens_details": {"reasoning_tokens": 3}}},
+    "request": {
+        "prompt_cache_key": "0199c6cd-9a0e-7a43-a2cf-2b4f5a3d1a11",
+        "safety_identifier": "user_2f6d3b",
+        "max_output_tokens": 100,
+        "metadata": {"user_id": "user_" + OPAQUE[:64] + "_account__session_" + OPAQUE[:36]},
+    },
+    "reasoning": {
+        "output": [{"type": "reasoning", "id": "rs_" + OPAQUE[:50], "encrypted_content": "gAAAAAB" + URL_SAFE}]
+    },
+    "thinking": {
+        "content": [{"type": "thinking", "signature": STANDARD}, {"type": "redacted_thinking", "data": STANDARD}]
+    },
+    "ids": {"id": "resp_" + OPAQUE[:48], "call_id": "call_" + OPAQUE[:24], "x": "msg_" + OPAQUE[:50]},
+    "chat id": {
+        "id": "chatcmpl-" + OPAQUE[:29],
+        "system_fingerprint": "fp_" + OPAQUE[:10],
+        "request_id": "req_" + OPAQUE,
+    },
+    "dynamo": {"hashes": [18446744073709551615, 1], "token_ids": [1, 2], "block_hash": "0x" + "af" * 16},
+    "schema": {"required": ["password"], "properties": {"password": {"type": "string"}, "api_key": {"type": "string"}}},
+    "image": {"image_url": {"url": "data:image/png;base64," + STANDARD}},
+}
+
+
+@pytest.mark.parametrize("name", API_BODIES)
+def test_no_field_of_the_model_apis_is_touched(name):
+    text = json.dumps(API_BODIES[name])
+    assert REDACTOR.text(text) is text
+    stream = f"event: x\ndata: {text}\n\n"
+    assert REDACTOR.text(stream) is stream
+
+
+def test_base64_never_holds_a_secret():
+    source = random.Random(11)
+    for _ in range(50):
+        media = base64.b64encode(source.randbytes(20_000)).decode()
+        assert REDACTOR.text(media) is media
+
+
+CODE = (
+    "password: str = Field(min_length=8)",
+    'api_key=os.environ["OPENAI_API_KEY"]',
+    'client = OpenAI(api_key="EMPTY")',
+    "PASSWORD=getpass()",
+    'curl -H "Authorization: Bearer $TOKEN"',
+    "postgres://$USER:$PASSWORD@host/db",
+    "Basic understanding of the bearer token is enough",
+    "sk-toggleable__content-pandas sk-estimator",
+    "class Password: pass",
+    "git@github.com:a/b and user@example.com",
+    "EOS_TOKEN=</s> MAX_TOKENS=4096",
+)
+
+
+@pytest.mark.parametrize("text", CODE)
+def test_code_that_only_speaks_of_secrets_stays(text):
+    assert REDACTOR.text(text) is text
+
+
+def test_attributes_go_by_their_names_too():
+    attributes = {"http.request.header.authorization": ["Bearer x"], "db.password": 1234, "gen_ai.token.type": "input"}
+    assert REDACTOR.attributes(attributes) == {
+        "http.request.header.authorization": [REDACTED],
+        "db.password": REDACTED,
+        "gen_ai.token.type": "input",
+    }
+    nested = {"a": {"api_key": "x", "b": [{"password": "y"}]}, "c": b"\xff password=hunter2"}
+    assert REDACTOR.attributes(nested) == {
+        "a": {"api_key": REDACTED, "b": [{"password": REDACTED}]},
+        "c": b"\xff password=[redacted]",
+    }
+    clean = {"a": "x", "b": 1, "c": ["y"], "d": {"e": 2.0}}
+    assert REDACTOR.attributes(clean) is clean
+
+
+def test_names_and_expressions_of_the_user_come_on_top_of_the_defaults():
+    redactor = Redactor(read_rules("patient_id, X-Team-Key ,/EMP-\\d{4}/,/a\\/b/"))
+    assert redactor.text('{"patient_id": "p", "x-team-key":5}') == '{"patient_id": "[redacted]", "x-team-key":5}'
+    assert redactor.text("X-Team-Key: abc") == "X-Team-Key: [redacted]"
+    assert redactor.text('{"t":"EMP-1234 \\"a/b\\"", "password":"x"}') == (
+        '{"t":"[redacted] \\"[redacted]\\"", "password":"[redacted]"}'
+    )
+    assert redactor.attributes({"x.patient_id": "p"}) == {"x.patient_id": REDACTED}
+
+
+def test_an_expression_of_the_user_leaves_json_json():
+    redactor = Redactor(read_rules(r'off,/\d{16}/,/".*/'))
+    text = json.dumps({"card": 4111111111111111, "t": 'say "hi" 4111111111111111', "deep": json.dumps({"n": "5" * 16})})
+    redacted = json.loads(redactor.text(text))
+    assert redacted["card"] == REDACTED and "4111" not in redacted["t"]
+    assert json.loads(redacted["deep"]) == {"n": REDACTED}
+
+
+@pytest.mark.parametrize("off", ["0", "off", "OFF", "false"])
+def test_the_defaults_can_be_switched_off(off):
+    assert read_rules(off) == RedactionRules(defaults=False)
+    text = '{"password": "x"}'
+    assert Redactor(read_rules(off)).text(text) is text
+    assert (
+        Redactor(read_rules(f"{off},mine")).text('{"password":"x","mine":"y"}')
+        == '{"password":"x","mine":"[redacted]"}'
+    )
+
+
+def test_an_expression_that_does_not_compile_is_refused():
+    with pytest.raises(ValueError, match="unterminated"):
+        read_rules("/(/")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats(allow_nan=False) | st.text() | st.integers(),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(st.text() | st.sampled_from(["password", "api_key", "cookie", "secret"]), inner)
+        ),
+    )
+)
+def test_redacted_json_is_json(value):
+    text = json.dumps(value)
+    once = REDACTOR.text(text)
+    json.loads(once)
+    assert REDACTOR.text(once) == once
+
+
+@given(
+    st.lists(st.sampled_from(["password", "api_key", '"', "\\", ":", "=", " ", "sk-", "a1" * 9, "@", "://", "\n", "["]))
+)
+def test_no_text_makes_it_raise(parts):
+    REDACTOR.text("".join(parts))
+
+
+HOSTILE = {
+    "prefixes": "sk-" * 300,
+    "jwt": "eyJ." * 300,
+    "at": "a@" * 300,
+    "urls": "a://b:c@" * 300,
+    "names": '"password":' * 300,
+    "open strings": '"password":"' * 300,
+    "escapes": "password" + "\\" * 3000,
+    "cookies": "cookie: " * 300,
+    "private keys": "-----BEGIN PRIVATE KEY-----" * 100,
+    "spaces": "password" + " " * 3000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_findings_never_overlap_even_in_hostile_text(name):
+    findings = REDACTOR._findings(HOSTILE[name] * 2)
+    assert all(one.end <= other.begin for one, other in pairwise(findings))
+
+
+def test_a_history_that_grows_is_redacted_as_if_it_were_seen_for_the_first_time():
+    source = random.Random(5)
+    secrets = [
+        '"password":"a%d"',
+        " sk-abcdefghijklmnop%d ",
+        "-----BEGIN PRIVATE KEY-----\\nMIIE%d\\n-----END P",
+        "x%d",
+    ]
+    redactor = Redactor()
+    messages: list[str] = []
+    tail = '],"tools":[' + ",".join('{"name":"t","api_key":"k"}' for _ in range(2000)) + "]}"
+    for turn in range(40):
+        messages.append(json.dumps({"content": "word " * source.randrange(3000) + secrets[turn % 4] % turn}))
+        if turn % 11 == 10:
+            del messages[source.randrange(len(messages))]
+        text = '{"messages":[' + ",".join(messages) + tail
+        assert redactor.text(text, "series") == Redactor().text(text)
+
+
+def test_every_rule_is_found_by_the_letter_that_it_starts_with():
+    for anchor in REDACTOR._anchors:
+        assert anchor.pattern.pattern.startswith(re.escape(anchor.literal)) or anchor.pattern.pattern.startswith(
+            anchor.literal
+        )
