@@ -85,7 +85,7 @@ def test_the_openai_client_plain_and_streaming(live_store, server_url):
     stream = client.chat.completions.create(model="toy", messages=MESSAGES, stream=True)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "Tokyo 東京"
 
-    plain, streamed = live_store.records("1-0")
+    plain, streamed = live_store.awaited_records("1-0", 2)
     assert (plain.tokens_in, plain.tokens_out, plain.error_category) == (11, 3, None)
     assert streamed.response["choices"][0]["message"]["content"] == "Tokyo 東京"
     assert streamed.error_category is None
@@ -101,10 +101,7 @@ def test_the_async_openai_client_leaving_early(live_store, server_url):
             await stream.close()
 
     asyncio.run(agent())
-    for _ in range(100):
-        if live_store.is_empty() or not live_store.records("1-0"):
-            threading.Event().wait(0.05)
-    (record,) = live_store.records("1-0")
+    (record,) = live_store.awaited_records("1-0")
     assert record.request["stream"] is True
 
 
@@ -112,7 +109,7 @@ def test_the_anthropic_client(live_store, server_url):
     client = anthropic.Anthropic(base_url=f"{server_url}/ng-rollout/1-0", api_key="SECRET")
     client.messages.create(model="toy", max_tokens=5, messages=MESSAGES)
 
-    (record,) = live_store.records("1-0")
+    (record,) = live_store.awaited_records("1-0")
     assert (record.dialect, record.tokens_in, record.cached_tokens, record.tokens_out) == ("messages", 16, 5, 3)
     assert "SECRET" not in live_store.text()
 
@@ -126,6 +123,7 @@ def test_large_bodies_on_one_connection_do_not_chain_their_traces(live_store, se
 
     traces = set()
     for number in range(4):
+        live_store.awaited_records(f"{number}-0")
         spans = live_store.spans(f"{number}-0")
         assert [span.kind for span in spans if span.parent_span_id is None] == [KIND_SERVER]
         assert len({span.trace_id for span in spans}) == 1
@@ -143,5 +141,5 @@ def test_concurrent_calls_keep_their_rollouts_apart(live_store, server_url):
 
     asyncio.run(main())
     for number in range(20):
-        (record,) = live_store.records(f"{number}-0")
+        (record,) = live_store.awaited_records(f"{number}-0")
         assert record.request["user"] == f"/ng-rollout/{number}-0{CHAT_PATH}"
