@@ -75,15 +75,30 @@ class Redactor:
         self._defaults = rules.defaults
         self._names = frozenset(map(_normal, rules.names))
         self._patterns = rules.patterns
-        self._known_names: dict[str, bool] = {}
+        self._clean_names: set[tuple[Any, ...]] = set()
+        self._clean_texts: set[str] = set()
         self._seen = _SeenTexts()
 
     def text(self, text: str, series: str | None = None) -> str:
+        if len(text) <= _SHORT:
+            return self._short_text(text)
+        return self._text(text, series)
+
+    def _text(self, text: str, series: str | None = None) -> str:
         if self._anchors:
             findings = self._findings(text) if series is None else self._seen.findings(series, text, self._findings)
             if findings:
                 text = _replaced(text, findings)
         return self._without_patterns(text) if self._patterns else text
+
+    def _short_text(self, text: str) -> str:
+        """Names of spans, models, tools: the same ones again and again."""
+        if text in self._clean_texts:
+            return text
+        redacted = self._text(text)
+        if redacted is text:
+            _room_in(self._clean_texts).add(text)
+        return redacted
 
     def value(self, value: Any) -> Any:
         """An attribute value: a text, a list, a map, bytes."""
@@ -109,18 +124,16 @@ class Redactor:
 
     def _are_clean(self, attributes: Mapping[Any, Any]) -> bool:
         """One pass over all texts at once, since most have no secret; False also where that cannot be told so."""
-        known_names = self._known_names
-        texts = []
-        for name, value in attributes.items():
-            if known_names.get(name) is not False and self._is_secret_name(name):
+        names = tuple(attributes)
+        if names not in self._clean_names:
+            if any(map(self._is_secret_name, names)):
                 return False
-            kind = type(value)
-            if kind is str:
-                texts.append(value)
-            elif kind in _CONTAINERS:
-                return False
-        together = "\n".join(texts)
-        return self.text(together) is together
+            _room_in(self._clean_names).add(names)
+        values = attributes.values()
+        if not _SIMPLE.issuperset(map(type, values)):
+            return False
+        together = "\n".join([value for value in values if type(value) is str])
+        return self._text(together) is together
 
     def _attribute(self, name: Any, value: Any) -> Any:
         return _hidden(value) if self._is_secret_name(name) else self.value(value)
@@ -128,14 +141,8 @@ class Redactor:
     def _is_secret_name(self, name: Any) -> bool:
         if not isinstance(name, str):
             return False
-        known = self._known_names.get(name)
-        if known is None:
-            if len(self._known_names) > 4096:
-                self._known_names.clear()
-            by_rule = self._defaults and is_secret_name(name)
-            known = by_rule or not self._names.isdisjoint((_normal(name), _normal(name.rpartition(".")[2])))
-            self._known_names[name] = known
-        return known
+        by_rule = self._defaults and is_secret_name(name)
+        return by_rule or not self._names.isdisjoint((_normal(name), _normal(name.rpartition(".")[2])))
 
     def _findings(self, text: str, begin: int = 0, end: int | None = None) -> list[Finding]:
         """Those whose anchor stands in ``text[begin:end]``, in order, none inside another."""
@@ -185,9 +192,19 @@ def redactor_from(rules: RedactionRules) -> Redactor:
     return Redactor(rules)
 
 
-_CONTAINERS = frozenset({list, tuple, dict, bytes})
+# What is remembered as clean: texts up to this length, and this many of them.
+_SHORT = 100
+_KNOWN = 4096
+
+_SIMPLE = frozenset({str, int, float, bool, type(None)})
 _STRING_OR_NUMBER = re.compile(r'"(?:[^"\\\n]|\\.)*+"|-?\d[\d.eE+-]*+')
 _JSON_STARTS = ("{", "[", "data:", "event:", ":")
+
+
+def _room_in(known: set[Any]) -> set[Any]:
+    if len(known) >= _KNOWN:
+        known.clear()
+    return known
 
 
 def _is(one: Any, other: Any) -> bool:
@@ -247,27 +264,28 @@ _Find = Callable[..., list[Finding]]
 
 
 class _SeenTexts:
-    """The last text of each series and what was found in it, within a bound of characters."""
+    """The last text of each series and what was found in it, within a bound of characters.
+
+    Without a lock, which a fork could leave locked: each step on the table is one that no other thread can cut in two.
+    """
 
     def __init__(self) -> None:
         self._texts: OrderedDict[str, tuple[str, list[Finding]]] = OrderedDict()
-        self._characters = 0
 
     def findings(self, series: str, text: str, find: _Find) -> list[Finding]:
         if len(text) < _REMEMBER_FROM:
             return find(text)
         known = self._texts.pop(series, None)
-        findings = None
-        if known is not None:
-            self._characters -= len(known[0])
-            findings = _findings_of_grown(text, *known, find)
+        findings = _findings_of_grown(text, *known, find) if known is not None else None
         if findings is None:
             findings = find(text)
         self._texts[series] = (text, findings)
-        self._characters += len(text)
-        while self._characters > _REMEMBERED_CHARACTERS:
-            _, (forgotten, _) = self._texts.popitem(last=False)
-            self._characters -= len(forgotten)
+        excess = sum(len(each) for each, _ in list(self._texts.values())) - _REMEMBERED_CHARACTERS
+        for oldest in list(self._texts) if excess > 0 else ():
+            forgotten = self._texts.pop(oldest, None)
+            excess -= len(forgotten[0]) if forgotten else 0
+            if excess <= 0:
+                break
         return findings
 
 

@@ -46,6 +46,15 @@ class LiveStore:
             return []
         return [record for rollout in self.read().rollouts(rollout_id) for record in model_call_records(rollout)]
 
+    def awaited_records(self, rollout_id: str, count: int = 1) -> list:
+        """Of a server in another thread: a client may have its last byte before the call is over."""
+        for _ in range(100):
+            records = [] if self.is_empty() else self.records(rollout_id)
+            if len(records) >= count:
+                break
+            time.sleep(0.05)
+        return records
+
     def spans(self, rollout_id: str) -> list:
         return [span for rollout in self.read().rollouts(rollout_id) for span in rollout.spans]
 

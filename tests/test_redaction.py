@@ -203,6 +203,10 @@ def test_code_that_only_speaks_of_secrets_stays(text):
     assert REDACTOR.text(text) is text
 
 
+class Word(str):
+    """As enums of texts are."""
+
+
 def test_attributes_go_by_their_names_too():
     attributes = {"http.request.header.authorization": ["Bearer x"], "db.password": 1234, "gen_ai.token.type": "input"}
     assert REDACTOR.attributes(attributes) == {
@@ -215,6 +219,7 @@ def test_attributes_go_by_their_names_too():
         "a": {"api_key": REDACTED, "b": [{"password": REDACTED}]},
         "c": b"\xff password=[redacted]",
     }
+    assert REDACTOR.attributes({"a": Word("password=hunter2")}) == {"a": "password=[redacted]"}
     clean = {"a": "x", "b": 1, "c": ["y"], "d": {"e": 2.0}}
     assert REDACTOR.attributes(clean) is clean
 

@@ -33,6 +33,14 @@ def test_right_values_are_taken():
     assert settings.problems == ()
 
 
+def test_redaction_is_on_unless_it_is_switched_off_and_a_bad_expression_is_said():
+    assert read_settings({}).redact.defaults
+    settings = read_settings({"OTEL_GYM_REDACT": "off,patient_id", "OTEL_GYM_CONTENT": "no_media"})
+    assert (settings.redact.defaults, settings.redact.names, settings.content) == (False, ("patient_id",), "no_media")
+    settings = read_settings({"OTEL_GYM_REDACT": "/(/"})
+    assert settings.redact.defaults and "OTEL_GYM_REDACT" in settings.problems[0]
+
+
 def test_otel_sdk_disabled_means_off():
     settings = read_settings({"OTEL_GYM": "1", "OTEL_SDK_DISABLED": "true"})
     assert settings.enabled is False

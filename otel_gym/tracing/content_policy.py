@@ -37,6 +37,9 @@ class ContentPolicy:
         return {name: without_media(value) if type(value) is str else value for name, value in attributes.items()}
 
 
+DEFAULT_POLICY = ContentPolicy()
+
+
 def content_policy_from(settings: Settings, *, messages: bool) -> ContentPolicy:
     return ContentPolicy(
         bodies=settings.content != "none",

@@ -26,11 +26,9 @@ from otel_gym.settings import Settings
 from otel_gym.store.blobs import BlobStore
 from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.otlp_json import encode_json, encode_strict_json, key_values
-from otel_gym.tracing.content_policy import ContentPolicy
+from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.tracing.membership import plain_attributes
 from otel_gym.tracing.payloads import Payload
-
-_EVERYTHING = ContentPolicy()
 
 # What a finished span costs while it waits, beyond its texts.
 _SPAN_BYTES = 3000
@@ -47,7 +45,7 @@ def content_of(settings: Settings, directory: Path) -> ContentOnce | None:
 def encode_span(
     span: ReadableSpan,
     payload: Payload | None = None,
-    content: ContentPolicy | None = None,
+    content: ContentPolicy = DEFAULT_POLICY,
     identity: Mapping[str, Any] | None = None,
     rollout_id: str = "",
     once: ContentOnce | None = None,
@@ -57,7 +55,6 @@ def encode_span(
     ``payload`` and ``identity`` hold what the span's own attributes may have lost to a limit. ``once`` gives the
     bodies of ``payload`` their stored form; only the thread that writes may pass it.
     """
-    content = content or _EVERYTHING
     head, tail = _envelope(span.resource, span.instrumentation_scope, content)
     store = None if once is None else partial(_stored, once, span, rollout_id)
     try:

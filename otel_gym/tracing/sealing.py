@@ -17,6 +17,8 @@ from otel_gym.tracing.logs import log_once
 
 # Each sealing makes one part of all rollouts that ended since the last.
 EVERY_S = 1.0
+# Ended rollouts are remembered, since spans of theirs may come after their root's.
+_MOST_ENDED = 100_000
 
 
 class Sealer:
@@ -33,6 +35,8 @@ class Sealer:
 
     def ended(self, rollout_id: str) -> None:
         """The root span of the rollout ended in this process."""
+        if len(self._ended) >= _MOST_ENDED:
+            self._ended.clear()  # what comes late of these is sealed when it was silent for long enough
         self._ended.add(rollout_id)
 
     def written(self, rollout_id: str) -> None:
@@ -63,7 +67,6 @@ class Sealer:
         silent = {name for name, moment in self._last_write.items() if now - moment >= self._seal_after_s}
         due = sorted((self._ended & self._last_write.keys()) | silent)
         for rollout_id in due:
-            self._ended.discard(rollout_id)
             self._last_write.pop(rollout_id, None)
         return due
 

@@ -322,6 +322,7 @@ def test_upstream_sees_neither_prefix_nor_trace_context(store: Path, proxy: Prox
     context = {"baggage": "gym.rollout.id=3-1", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "v=1"}
     with proxy(answering(b"{}")) as (url, upstream), client() as http:
         http.post(url + PREFIXED_CHAT, json=QUESTION, headers=context)
+        records_of(store)
     assert upstream.scopes[0]["raw_path"] == CHAT.encode()
     assert not set(context) & {name for name, _ in upstream.headers}
 

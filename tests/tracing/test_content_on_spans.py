@@ -24,7 +24,7 @@ from otel_gym.tracing.exporter import RolloutSpanExporter
 from otel_gym.tracing.limits import own_span_limits
 from otel_gym.tracing.pipeline import active_pipeline
 
-from ..capture.asgi import ANSWER, CHAT_PATH, REQUEST, json_app, send_request
+from ..capture.asgi import ANSWER, CHAT_PATH, EVENT_STREAM, REQUEST, body_app, json_app, send_request, sse
 from ..conftest import LiveStore
 
 KEY = "sk-" + "test-0000000000000000"
@@ -77,6 +77,16 @@ def test_other_exporters_of_the_provider_see_no_secret_of_a_captured_call(foreig
     spans = [span for span in seen.get_finished_spans() if "gen_ai.operation.name" in (span.attributes or {})]
     assert spans == [] or all(KEY not in span.to_json() for span in spans)
     assert all(KEY not in span.to_json() for span in seen.get_finished_spans())
+
+
+def test_a_secret_that_a_stream_cuts_in_two_is_not_in_what_is_put_together_for_other_exporters(live_store):
+    pipeline = active_pipeline()
+    pipeline.content = pipeline.processor.content = ContentPolicy(messages=True)
+    deltas = [{"choices": [{"index": 0, "delta": {"content": part}}]} for part in ("K=" + KEY[:9], KEY[9:], " ok")]
+    app = body_app(sse(*deltas, "[DONE]"), headers=EVENT_STREAM)
+    asyncio.run(send_request(ModelCallCapture(app), f"/ng-rollout/1-0{CHAT_PATH}", REQUEST))
+    (span,) = [span for span in live_store.spans("1-0") if "gen_ai.output.messages" in span.attributes]
+    assert "K=[redacted] ok" in span.attributes["gen_ai.output.messages"]
 
 
 def test_a_redacted_body_is_the_body_but_for_the_secret(live_store):
