@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from contextlib import suppress
 from contextvars import Token
 from hashlib import sha256
 from typing import Any
@@ -295,5 +294,7 @@ def restore(token: Token[Any]) -> None:
 
     OpenTelemetry's own ``detach`` would log an error in that case.
     """
-    with suppress(ValueError):
+    try:  # noqa: SIM105 (suppress costs several times as much, and every request passes here four times)
         token.var.reset(token)
+    except ValueError:
+        pass

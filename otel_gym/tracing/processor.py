@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanKind
 from otel_gym.conventions import ROLLOUT_ID, ROLLOUT_SPAN, RUN_ID, UNASSIGNED
 from otel_gym.identity import Identity, is_valid_id
 from otel_gym.tracing.content_policy import ContentPolicy
-from otel_gym.tracing.encode import encode_span, size_of
+from otel_gym.tracing.encode import SERVER_SPAN_BYTES, encode_span
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes, identity_of_start, is_gym_span, plain_attributes
 from otel_gym.tracing.open_spans import has_start_record
@@ -70,7 +70,7 @@ class RolloutSpanProcessor(SpanProcessor):
             if payload is not None or span.kind is SpanKind.SERVER:
                 # A SERVER span ends in the path of a request: hand over now, encode later.
                 encode = partial(encode_span, span, payload, self.content, identity, rollout_id)
-                recorder.add_span(rollout_id, encode, size_of(span))
+                recorder.add_span(rollout_id, encode, SERVER_SPAN_BYTES)
             else:
                 # Encoding now costs less than keeping spans for later, and the queue holds bytes.
                 recorder.add_line(rollout_id, encode_span(span, None, self.content, identity))
