@@ -1,7 +1,8 @@
 """How much smaller a growing request history is on disk when it is stored once.
 
 An agent of N calls whose history grows by 4 kB a call (source text of the standard library) goes through capture into
-two stores, with and without OTEL_GYM_CONTENT_ONCE; both are read back and must give the bytes that were sent.
+two stores, with and without OTEL_GYM_CONTENT_ONCE; both are read back and must give the bytes that were sent. Redaction
+is off, since source text holds examples of secrets, which come back as `[redacted]`.
 
     python bench/size.py
 """
@@ -18,6 +19,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+os.environ["OTEL_GYM_REDACT"] = "off"
 
 import otel_gym
 from otel_gym.capture.middleware import ModelCallCapture
