@@ -289,9 +289,10 @@ def _project_chat(response: Object) -> Object:
 
 
 def _project_chat_choice(choice: Object) -> Object:
-    kept = {name: choice[name] for name in ("role", "reasoning", "finish_reason")}
+    reasoning = choice["reasoning"]
     return {
-        **kept,
+        **{name: choice[name] for name in ("role", "finish_reason")},
+        "reasoning": reasoning.get("reasoning_content") or reasoning.get("reasoning"),
         "content": choice["content"] or None,
         "refusal": choice["message"].get("refusal") or None,
         "tool_calls": [_project_chat_call(call_id, bodies) for call_id, bodies, _ in choice["tool_calls"]],

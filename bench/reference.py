@@ -480,7 +480,7 @@ def _opens_again(slot: Slot, fragment: Object) -> bool:
 class Choice:
     role: Any = "assistant"
     content: Any = None
-    reasoning: str = ""
+    reasoning: dict[str, str] = field(default_factory=dict)
     details: list[Any] = field(default_factory=list)
     slots: Slots = field(default_factory=Slots)
     message: Object = field(default_factory=dict)
@@ -506,12 +506,18 @@ class Choice:
             self.content = text_of(self.content) + text_of(content)
         elif content and not self.content:
             self.content = content
-        self.reasoning += text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
+        self._add_reasoning({name: delta[name] for name in REASONING if text_or_none(delta.get(name))})
         if isinstance(delta.get("reasoning_details"), list):
             self.details += delta["reasoning_details"]
         for fragment in calls_of(delta):
             self.slots.add(fragment)
         self.message = folded(self.message, {name: value for name, value in delta.items() if name not in READ_APART})
+
+    def _add_reasoning(self, said: dict[str, str]) -> None:
+        """R018: each name that came holds all of it."""
+        whole = next(iter(self.reasoning.values()), "")
+        for name in {**self.reasoning, **said} if said else ():
+            self.reasoning[name] = self.reasoning.get(name, whole) + said.get(name, next(iter(said.values())))
 
     def reduced(self) -> Object:
         rest = {"finish_reason": self.finish_reason, "rest": without_nulls(self.rest)}
@@ -532,6 +538,7 @@ class Choice:
 
 
 GROWING = frozenset({"logprobs", "token_ids", "generation_token_ids", "generation_log_probs", "routed_experts"})
+REASONING = ("reasoning_content", "reasoning")
 READ_APART = frozenset({"role", "content", "reasoning_content", "reasoning", "reasoning_details", "tool_calls"})
 CHUNK_MARKS = ("id", "model", "object", "usage", "prompt_filter_results")
 CHUNK_ONLY = frozenset({"choices", "object", "error", "obfuscation"})
@@ -588,7 +595,7 @@ def _reduce_message(message: Object) -> Object:
     return {
         "role": message.get("role", "assistant"),
         "content": text_of(content) if isinstance(content, (str, list)) else content,
-        "reasoning": text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")),
+        "reasoning": {name: text_of(message.get(name)) for name in REASONING if text_of(message.get(name))},
         "reasoning_details": texts_by_name(message.get("reasoning_details")),
         "tool_calls": [_reduce_chat_call(call) for call in calls_of(message)],
         "message": without_nulls({name: value for name, value in message.items() if name not in READ_APART}),
