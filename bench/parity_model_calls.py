@@ -41,6 +41,7 @@ RULES = {
     "D3r": "Responses stream without terminal envelope: output rebuilt",
     "D3n": "Chat stream with several choices: every choice",
     "D3s": "Messages stream without message_start: message_delta is kept",
+    "D3f": "Messages stream in which another model took over: that model",
     "D4": "prompt_tokens wins, the cache is not added to it",
     "D5": "rollout id that may not name a folder: no record",
     "D6": "compressed bodies are decoded",

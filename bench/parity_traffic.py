@@ -274,6 +274,11 @@ def _no_envelope(traffic: Traffic) -> bool:
     )
 
 
+def _another_took_over(traffic: Traffic) -> bool:
+    blocks = [reference.an_object(payload.get("content_block")) for payload in _of_type(traffic, "content_block_start")]
+    return any(block.get("type") == "fallback" and isinstance(block.get("to"), dict) for block in blocks)
+
+
 def _no_message_start(traffic: Traffic) -> bool:
     return traffic.dialect == "messages" and not _of_type(traffic, "message_start")
 
@@ -369,6 +374,7 @@ RESPONSE_RULES: dict[str, Callable[[Traffic], bool]] = {
     "D6": lambda traffic: traffic.body != traffic.raw_body,
     "D3r": lambda traffic: traffic.is_stream and _no_envelope(traffic),
     "D3n": lambda traffic: traffic.is_stream and _several_choices(traffic),
+    "D3f": lambda traffic: traffic.is_stream and _another_took_over(traffic),
     "D3s": lambda traffic: traffic.is_stream and _no_message_start(traffic),
     "N7": lambda traffic: traffic.is_stream and _odd_chunks(traffic),
     "N8a": lambda traffic: traffic.is_stream and _index_is_no_key(traffic),

@@ -809,7 +809,7 @@ class Items:
         else:
             _, parts, index_name, kind, name = PART_TEXTS[what]
             is_said = step == "delta" or isinstance(payload.get(name), str)
-            fresh = {"type": kind, name: ""} | ({"annotations": []} if kind == "output_text" else {})
+            fresh: Object = {"type": kind, name: ""} | ({"annotations": []} if kind == "output_text" else {})
             holder = item.part(parts, payload.get(index_name), fresh) if is_said else {}
             logprobs = payload.get("logprobs")
             if isinstance(logprobs, list) and logprobs:
@@ -827,9 +827,9 @@ class Items:
             item = None if item is not None and item.done and item_id else item
         elif item is None and not item_id and self.items:
             item = self.items[-1]
-        fresh: Object = {"id": item_id} if item_id else {}
-        fresh |= {"type": kind} | ({"role": "assistant"} if kind == "message" else {})
-        return item or self._open(payload, fresh)
+        announced: Object = {"id": item_id} if item_id else {}
+        announced |= {"type": kind} | ({"role": "assistant"} if kind == "message" else {})
+        return item or self._open(payload, announced)
 
     def _open(self, payload: Object, fields: Object) -> Item:
         index, item_id = payload.get("output_index"), text_or_none(payload.get("item_id"))
