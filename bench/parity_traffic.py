@@ -207,11 +207,19 @@ def _fragments(traffic: Traffic) -> Iterator[Object]:
 
 
 def _index_is_no_key(traffic: Traffic) -> bool:
-    """A fragment without index, an index shared by two ids, or an index that no head opened."""
+    """A fragment without index, an index shared by two ids or two whole calls, or one that no head had opened."""
     ids: dict[Any, set[Any]] = {}
+    closed: set[Any] = set()
     for fragment in _fragments(traffic):
         if fragment.get("index") is None:
             return True
+        index, arguments = _key(fragment["index"]), reference.an_object(fragment.get("function")).get("arguments")
+        is_named, arguments = bool(reference.called_name(fragment)), str(arguments or "").strip()
+        if index not in ids and not is_named and not fragment.get("id"):
+            return True
+        if index in closed and is_named and not fragment.get("id") and arguments.startswith("{"):
+            return True
+        closed |= {index} if arguments.endswith("}") else set()
         ids.setdefault(_key(fragment["index"]), set()).add(_key(fragment.get("id") or None))
     return any(len(found - {None}) != 1 for found in ids.values())
 

@@ -8,6 +8,7 @@ open (their texts are compared, put together).
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import math
 import re
@@ -104,8 +105,36 @@ def decoded_so_far(body: bytes, encoding: str | None) -> bytes:
 
 
 def decoded(body: bytes, encoding: str | None) -> bytes:
-    """A body that has come to its end, without its encodings as far as it goes; as it came if nothing comes out."""
-    return decoded_so_far(body, encoding) or body
+    """A body that has come to its end, without its encodings as far as it goes; as it came if nothing comes out of
+    what is not the whole of an empty body."""
+    return decoded_so_far(body, encoding) or (b"" if _is_whole(body, encoding) else body)
+
+
+def _is_whole(body: bytes, encoding: str | None) -> bool:
+    import brotli
+    import zstandard
+
+    def zstd(data: bytes) -> bytes:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        read = frame.decompress(data)
+        if not frame.eof:
+            raise zstandard.ZstdError("cut")
+        return read
+
+    def deflate(data: bytes) -> bytes:
+        try:
+            return zlib.decompress(data)
+        except zlib.error:
+            return zlib.decompress(data, -zlib.MAX_WBITS)
+
+    whole = {"gzip": gzip.decompress, "x-gzip": gzip.decompress, "deflate": deflate, "br": brotli.decompress}
+    whole["zstd"] = zstd
+    for name in reversed([part.strip().lower() for part in (encoding or "").split(",") if part.strip()]):
+        try:
+            body = body if name == "identity" else whole[name](body)
+        except Exception:
+            return False
+    return True
 
 
 # ── server-sent events ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -502,7 +531,9 @@ class Choice:
     def _add_delta(self, delta: Object) -> None:
         self.role = delta.get("role") or self.role
         content = delta.get("content")
-        if isinstance(content, (str, list)) and (content or content == ""):
+        if content == "":
+            self.content = "" if self.content is None else self.content
+        elif isinstance(content, (str, list)) and content:
             self.content = text_of(self.content) + text_of(content)
         elif content and not self.content:
             self.content = content
@@ -635,7 +666,7 @@ def messages_stream(found: list[Event]) -> Object | None:
                 open_block(None, block)
         elif kind == "content_block_start":
             open_block(payload.get("index"), payload.get("content_block"))
-        elif kind == "content_block_delta" and delta:
+        elif kind == "content_block_delta" and isinstance(payload.get("delta"), dict):
             index = payload["index"] if type(payload.get("index")) is int else streaming
             if index not in blocks:
                 open_block(index, {})
