@@ -319,7 +319,8 @@ def _is_odd_event(payload: Object) -> bool:
     """A Messages event with a part of another kind than it should have, or a delta that NeMo Gym does not know."""
     message, delta = payload.get("message"), payload.get("delta")
     kind = str(payload.get("type"))
-    if kind == "content_block_delta" and str(reference.an_object(delta).get("type")) not in KNOWN_DELTAS:
+    is_known = str(reference.an_object(delta).get("type")) in KNOWN_DELTAS
+    if kind == "content_block_delta" and not (is_known and "index" in payload):
         return True
     if kind.startswith("content_block_") and type(payload.get("index", 0)) is not int:
         return True
