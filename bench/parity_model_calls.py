@@ -41,6 +41,7 @@ RULES = {
     "D3r": "Responses stream without terminal envelope: output rebuilt",
     "D3n": "Chat stream with several choices: every choice",
     "D3s": "Messages stream without message_start: message_delta is kept",
+    "D3f": "Messages stream in which another model took over: that model",
     "D4": "prompt_tokens wins, the cache is not added to it",
     "D5": "rollout id that may not name a folder: no record",
     "D6": "compressed bodies are decoded",
@@ -289,9 +290,10 @@ def _project_chat(response: Object) -> Object:
 
 
 def _project_chat_choice(choice: Object) -> Object:
-    kept = {name: choice[name] for name in ("role", "reasoning", "finish_reason")}
+    reasoning = choice["reasoning"]
     return {
-        **kept,
+        **{name: choice[name] for name in ("role", "finish_reason")},
+        "reasoning": reasoning.get("reasoning_content") or reasoning.get("reasoning"),
         "content": choice["content"] or None,
         "refusal": choice["message"].get("refusal") or None,
         "tool_calls": [_project_chat_call(call_id, bodies) for call_id, bodies, _ in choice["tool_calls"]],

@@ -207,11 +207,19 @@ def _fragments(traffic: Traffic) -> Iterator[Object]:
 
 
 def _index_is_no_key(traffic: Traffic) -> bool:
-    """A fragment without index, an index shared by two ids, or an index that no head opened."""
+    """A fragment without index, an index shared by two ids or two whole calls, or one that no head had opened."""
     ids: dict[Any, set[Any]] = {}
+    closed: set[Any] = set()
     for fragment in _fragments(traffic):
         if fragment.get("index") is None:
             return True
+        index, arguments = _key(fragment["index"]), reference.an_object(fragment.get("function")).get("arguments")
+        is_named, arguments = bool(reference.called_name(fragment)), str(arguments or "").strip()
+        if index not in ids and not is_named and not fragment.get("id"):
+            return True
+        if index in closed and is_named and not fragment.get("id") and arguments.startswith("{"):
+            return True
+        closed |= {index} if arguments.endswith("}") else set()
         ids.setdefault(_key(fragment["index"]), set()).add(_key(fragment.get("id") or None))
     return any(len(found - {None}) != 1 for found in ids.values())
 
@@ -274,6 +282,11 @@ def _no_envelope(traffic: Traffic) -> bool:
     )
 
 
+def _another_took_over(traffic: Traffic) -> bool:
+    blocks = [reference.an_object(payload.get("content_block")) for payload in _of_type(traffic, "content_block_start")]
+    return any(block.get("type") == "fallback" and isinstance(block.get("to"), dict) for block in blocks)
+
+
 def _no_message_start(traffic: Traffic) -> bool:
     return traffic.dialect == "messages" and not _of_type(traffic, "message_start")
 
@@ -306,7 +319,8 @@ def _is_odd_event(payload: Object) -> bool:
     """A Messages event with a part of another kind than it should have, or a delta that NeMo Gym does not know."""
     message, delta = payload.get("message"), payload.get("delta")
     kind = str(payload.get("type"))
-    if kind == "content_block_delta" and str(reference.an_object(delta).get("type")) not in KNOWN_DELTAS:
+    is_known = str(reference.an_object(delta).get("type")) in KNOWN_DELTAS
+    if kind == "content_block_delta" and not (is_known and "index" in payload):
         return True
     if kind.startswith("content_block_") and type(payload.get("index", 0)) is not int:
         return True
@@ -369,6 +383,7 @@ RESPONSE_RULES: dict[str, Callable[[Traffic], bool]] = {
     "D6": lambda traffic: traffic.body != traffic.raw_body,
     "D3r": lambda traffic: traffic.is_stream and _no_envelope(traffic),
     "D3n": lambda traffic: traffic.is_stream and _several_choices(traffic),
+    "D3f": lambda traffic: traffic.is_stream and _another_took_over(traffic),
     "D3s": lambda traffic: traffic.is_stream and _no_message_start(traffic),
     "N7": lambda traffic: traffic.is_stream and _odd_chunks(traffic),
     "N8a": lambda traffic: traffic.is_stream and _index_is_no_key(traffic),

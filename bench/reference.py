@@ -8,6 +8,7 @@ open (their texts are compared, put together).
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import math
 import re
@@ -104,8 +105,36 @@ def decoded_so_far(body: bytes, encoding: str | None) -> bytes:
 
 
 def decoded(body: bytes, encoding: str | None) -> bytes:
-    """A body that has come to its end, without its encodings as far as it goes; as it came if nothing comes out."""
-    return decoded_so_far(body, encoding) or body
+    """A body that has come to its end, without its encodings as far as it goes; as it came if nothing comes out of
+    what is not the whole of an empty body."""
+    return decoded_so_far(body, encoding) or (b"" if _is_whole(body, encoding) else body)
+
+
+def _is_whole(body: bytes, encoding: str | None) -> bool:
+    import brotli
+    import zstandard
+
+    def zstd(data: bytes) -> bytes:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        read = frame.decompress(data)
+        if not frame.eof:
+            raise zstandard.ZstdError("cut")
+        return read
+
+    def deflate(data: bytes) -> bytes:
+        try:
+            return zlib.decompress(data)
+        except zlib.error:
+            return zlib.decompress(data, -zlib.MAX_WBITS)
+
+    whole = {"gzip": gzip.decompress, "x-gzip": gzip.decompress, "deflate": deflate, "br": brotli.decompress}
+    whole["zstd"] = zstd
+    for name in reversed([part.strip().lower() for part in (encoding or "").split(",") if part.strip()]):
+        try:
+            body = body if name == "identity" else whole[name](body)
+        except Exception:
+            return False
+    return True
 
 
 # ── server-sent events ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -480,7 +509,7 @@ def _opens_again(slot: Slot, fragment: Object) -> bool:
 class Choice:
     role: Any = "assistant"
     content: Any = None
-    reasoning: str = ""
+    reasoning: dict[str, str] = field(default_factory=dict)
     details: list[Any] = field(default_factory=list)
     slots: Slots = field(default_factory=Slots)
     message: Object = field(default_factory=dict)
@@ -502,16 +531,24 @@ class Choice:
     def _add_delta(self, delta: Object) -> None:
         self.role = delta.get("role") or self.role
         content = delta.get("content")
-        if isinstance(content, (str, list)) and (content or content == ""):
+        if content == "":
+            self.content = "" if self.content is None else self.content
+        elif isinstance(content, (str, list)) and content:
             self.content = text_of(self.content) + text_of(content)
         elif content and not self.content:
             self.content = content
-        self.reasoning += text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
+        self._add_reasoning({name: delta[name] for name in REASONING if text_or_none(delta.get(name))})
         if isinstance(delta.get("reasoning_details"), list):
             self.details += delta["reasoning_details"]
         for fragment in calls_of(delta):
             self.slots.add(fragment)
         self.message = folded(self.message, {name: value for name, value in delta.items() if name not in READ_APART})
+
+    def _add_reasoning(self, said: dict[str, str]) -> None:
+        """R018: each name that came holds all of it."""
+        whole = next(iter(self.reasoning.values()), "")
+        for name in {**self.reasoning, **said} if said else ():
+            self.reasoning[name] = self.reasoning.get(name, whole) + said.get(name, next(iter(said.values())))
 
     def reduced(self) -> Object:
         rest = {"finish_reason": self.finish_reason, "rest": without_nulls(self.rest)}
@@ -532,6 +569,7 @@ class Choice:
 
 
 GROWING = frozenset({"logprobs", "token_ids", "generation_token_ids", "generation_log_probs", "routed_experts"})
+REASONING = ("reasoning_content", "reasoning")
 READ_APART = frozenset({"role", "content", "reasoning_content", "reasoning", "reasoning_details", "tool_calls"})
 CHUNK_MARKS = ("id", "model", "object", "usage", "prompt_filter_results")
 CHUNK_ONLY = frozenset({"choices", "object", "error", "obfuscation"})
@@ -588,7 +626,7 @@ def _reduce_message(message: Object) -> Object:
     return {
         "role": message.get("role", "assistant"),
         "content": text_of(content) if isinstance(content, (str, list)) else content,
-        "reasoning": text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")),
+        "reasoning": {name: text_of(message.get(name)) for name in REASONING if text_of(message.get(name))},
         "reasoning_details": texts_by_name(message.get("reasoning_details")),
         "tool_calls": [_reduce_chat_call(call) for call in calls_of(message)],
         "message": without_nulls({name: value for name, value in message.items() if name not in READ_APART}),
@@ -628,7 +666,7 @@ def messages_stream(found: list[Event]) -> Object | None:
                 open_block(None, block)
         elif kind == "content_block_start":
             open_block(payload.get("index"), payload.get("content_block"))
-        elif kind == "content_block_delta" and delta:
+        elif kind == "content_block_delta" and isinstance(payload.get("delta"), dict):
             index = payload["index"] if type(payload.get("index")) is int else streaming
             if index not in blocks:
                 open_block(index, {})
@@ -802,7 +840,7 @@ class Items:
         else:
             _, parts, index_name, kind, name = PART_TEXTS[what]
             is_said = step == "delta" or isinstance(payload.get(name), str)
-            fresh = {"type": kind, name: ""} | ({"annotations": []} if kind == "output_text" else {})
+            fresh: Object = {"type": kind, name: ""} | ({"annotations": []} if kind == "output_text" else {})
             holder = item.part(parts, payload.get(index_name), fresh) if is_said else {}
             logprobs = payload.get("logprobs")
             if isinstance(logprobs, list) and logprobs:
@@ -820,9 +858,9 @@ class Items:
             item = None if item is not None and item.done and item_id else item
         elif item is None and not item_id and self.items:
             item = self.items[-1]
-        fresh: Object = {"id": item_id} if item_id else {}
-        fresh |= {"type": kind} | ({"role": "assistant"} if kind == "message" else {})
-        return item or self._open(payload, fresh)
+        announced: Object = {"id": item_id} if item_id else {}
+        announced |= {"type": kind} | ({"role": "assistant"} if kind == "message" else {})
+        return item or self._open(payload, announced)
 
     def _open(self, payload: Object, fields: Object) -> Item:
         index, item_id = payload.get("output_index"), text_or_none(payload.get("item_id"))

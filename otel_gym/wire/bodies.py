@@ -265,6 +265,10 @@ class DecodedBody:
     content: bytes
     failed: str | None = None
 
+    def shown_for(self, sent: bytes) -> bytes:
+        """What a record shows for the body that was sent: its own bytes where it is damaged and nothing came out."""
+        return self.content or (sent if self.failed else b"")
+
 
 def decode_body(body: bytes, content_encoding: str | None, limit: int = MAX_DECODED_BYTES) -> DecodedBody:
     """Undo the content codings of a whole body."""

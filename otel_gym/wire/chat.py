@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from otel_gym.wire.assembler import (
@@ -89,6 +90,8 @@ class ChatAssembler(StreamAssembler):
         fields = self._fields
         for key, value in chunk.items():
             known = fields.get(key)
+            if isinstance(value, float) and not math.isfinite(value):
+                value = None  # a record has null there, and a null wipes nothing
             if key in _CHUNK_ONLY or (known and not value):
                 continue
             if key == "id" and isinstance(known, str) and not isinstance(value, str):

@@ -10,7 +10,7 @@ import bisect
 import itertools
 
 from otel_gym.wire.assembler import error_object, says_error
-from otel_gym.wire.bodies import BodyDecoder, decode_body, load_json_object
+from otel_gym.wire.bodies import BodyDecoder, DecodedBody, decode_body, load_json_object
 from otel_gym.wire.dialects import DIALECTS
 from otel_gym.wire.exchange import Exchange, JsonObject, ParsedExchange, Raised
 from otel_gym.wire.sse import ServerSentEvent, SseFramer
@@ -49,10 +49,8 @@ def is_event_stream(content_type: str | None) -> bool:
 
 
 def _read_request(exchange: Exchange, parsed: ParsedExchange) -> None:
-    if not exchange.request_body:
-        return
     sent = exchange.request_body
-    body = decode_body(sent, exchange.request_content_encoding).content or sent
+    body = decode_body(sent, exchange.request_content_encoding).shown_for(sent)
     parsed.request = load_json_object(body)
     if parsed.request is None:
         parsed.request_raw = _text(body)
@@ -61,8 +59,8 @@ def _read_request(exchange: Exchange, parsed: ParsedExchange) -> None:
 def _read_plain(exchange: Exchange, parsed: ParsedExchange) -> None:
     parsed.first_content_ns = next((offset for offset, chunk in exchange.chunks if chunk and chunk != KEEP_ALIVE), None)
     sent = exchange.response_body
-    decoded = decode_body(sent, exchange.response_content_encoding).content
-    body = decoded or sent or _raised_body(exchange.raised)
+    decoded = decode_body(sent, exchange.response_content_encoding)
+    body = decoded.shown_for(sent) or _raised_body(exchange.raised)
     response = load_json_object(body)
     parsed.error = _plain_error(response)
     if exchange.raised is None:
@@ -73,7 +71,7 @@ def _read_plain(exchange: Exchange, parsed: ParsedExchange) -> None:
 
 def _read_stream(exchange: Exchange, parsed: ParsedExchange) -> None:
     assembler = DIALECTS[exchange.dialect].assembler()
-    texts = _decoded_chunks(exchange)
+    texts, failed = _decoded_chunks(exchange)
     body = b"".join(texts)
     framer = SseFramer()
     first_content: ServerSentEvent | None = None
@@ -82,7 +80,7 @@ def _read_stream(exchange: Exchange, parsed: ParsedExchange) -> None:
             first_content = event
     if first_content is not None:
         parsed.first_content_ns = _time_of_byte(exchange, texts, first_content.end)
-    body = body or exchange.response_body
+    body = DecodedBody(body, failed).shown_for(exchange.response_body)
     parsed.response = assembler.result()
     parsed.response_raw = _text(body or _raised_body(exchange.raised))
     parsed.terminal_event = assembler.terminal
@@ -92,12 +90,13 @@ def _read_stream(exchange: Exchange, parsed: ParsedExchange) -> None:
         parsed.error = _plain_error(load_json_object(_raised_body(exchange.raised)))
 
 
-def _decoded_chunks(exchange: Exchange) -> list[bytes]:
-    """What each chunk adds to the body's text."""
+def _decoded_chunks(exchange: Exchange) -> tuple[list[bytes], str | None]:
+    """What each chunk adds to the body's text, and why that is not all of it."""
     if not exchange.response_content_encoding:
-        return [chunk for _, chunk in exchange.chunks]
+        return [chunk for _, chunk in exchange.chunks], None
     decoder = BodyDecoder(exchange.response_content_encoding)
-    return [decoder.feed(chunk) for _, chunk in exchange.chunks]
+    texts = [decoder.feed(chunk) for _, chunk in exchange.chunks]
+    return texts, decoder.finish()
 
 
 def _time_of_byte(exchange: Exchange, texts: list[bytes], end: int) -> int:

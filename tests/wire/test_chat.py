@@ -459,3 +459,24 @@ def test_any_type_in_any_place_raises_nothing(read_stream: ReadStream, payload: 
     good = chunk({"content": "ok", "tool_calls": [{"index": 0, "id": "a", **function("f", "{}")}]})
     for events in ([payload, good, DONE], [good, payload, DONE]):
         assert read_stream("chat", events).error_category is None
+
+
+@pytest.mark.parametrize("damaged", [{"function": "x"}, {"function": {"arguments": False}}, {"function": {"name": {}}}])
+def test_damaged_fragment_leaves_the_call_as_it_was(read_stream: ReadStream, damaged: dict[str, Any]) -> None:
+    events = [call({"index": 0, "id": "a", **function("f", "{}")}), call({"index": 0, **damaged})]
+    assert tool_calls(read_stream, *events) == [("a", "f", "{}")]
+
+
+def test_message_that_is_no_object_does_not_replace_the_deltas(read_stream: ReadStream) -> None:
+    events = [chunk({"content": "a"}), {"id": 7, "choices": [{"index": 0, "message": 0}]}, DONE]
+    response = read_stream("chat", events).response
+    assert response is not None
+    assert (response["id"], response["choices"][0]["message"]["content"]) == ("c1", "a")
+
+
+def test_usage_counts_whatever_event_says_it(read_stream: ReadStream) -> None:
+    events = [chunk({"content": "a"}), {"type": "summary", "usage": {"prompt_tokens": 3}}, DONE]
+    response = read_stream("chat", events).response
+    assert response is not None
+    assert response["usage"] == {"prompt_tokens": 3}
+    assert "type" not in response

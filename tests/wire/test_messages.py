@@ -273,3 +273,12 @@ def test_any_type_in_any_place_raises_nothing(read_stream: ReadStream, key: str,
     for event in (start(), block(0, type="text", text=""), delta(0, "text_delta", text="x"), ended()):
         parsed = read_stream("messages", [start(), {**event, key: value}, STOP])
         assert parsed.response is not None
+
+
+def test_empty_stop_reason_does_not_wipe_the_known_one(read_stream: ReadStream) -> None:
+    def said(reason: Any) -> dict[str, Any]:
+        return {"type": "message_delta", "delta": {"stop_reason": reason}}
+
+    response = read_stream("messages", [start(), said("end_turn"), said(""), STOP]).response
+    assert response is not None
+    assert response["stop_reason"] == "end_turn"

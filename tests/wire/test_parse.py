@@ -245,3 +245,16 @@ def test_dialect_goes_by_the_exact_path() -> None:
         assert dialect_for_path(dialect.path) is dialect
     for path in ("/v1/messages/", "/v1/messages/count_tokens", "/V1/messages", "/v1/embeddings", ""):
         assert dialect_for_path(path) is None
+
+
+def test_request_that_was_cut_before_anything_came_out_is_kept_as_its_bytes() -> None:
+    parsed = parse(b"{}", request_body=zstandard.ZstdCompressor().compress(b"{}")[:8], request_content_encoding="zstd")
+    assert parsed.request is None
+    assert parsed.request_raw is not None
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_compressed_empty_body_is_empty_and_no_error(coding: str) -> None:
+    sent = CODINGS[coding](b"")
+    parsed = parse(sent, response_content_encoding=coding, request_body=sent, request_content_encoding=coding)
+    assert (parsed.request_raw, parsed.response_raw, parsed.error_category) == (None, None, None)
