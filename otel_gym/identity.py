@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -55,7 +56,12 @@ _current: ContextVar[Identity | None] = ContextVar("otel_gym_identity", default=
 
 def is_valid_id(text: str) -> bool:
     """``[A-Za-z0-9][A-Za-z0-9._-]*`` of at most 200 bytes, and not the reserved ``unassigned``."""
-    return len(text) <= MAX_ID_BYTES and _ID.fullmatch(text) is not None and text != UNASSIGNED
+    return len(text) <= MAX_ID_BYTES and _has_valid_form(text)
+
+
+@lru_cache(maxsize=4096)
+def _has_valid_form(text: str) -> bool:
+    return _ID.fullmatch(text) is not None and text != UNASSIGNED
 
 
 def refusal_of(text: str) -> str | None:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from otel_gym.secret_rules import (
     DEFAULT_ANCHORS,
@@ -76,6 +76,7 @@ class Redactor:
         self._names = frozenset(map(_normal, rules.names))
         self._patterns = rules.patterns
         self._clean_names: set[tuple[Any, ...]] = set()
+        self._known_names: dict[str, bool] = {}
         self._clean_texts: set[str] = set()
         self._seen = _SeenTexts()
 
@@ -129,10 +130,17 @@ class Redactor:
             if any(map(self._is_secret_name, names)):
                 return False
             _room_in(self._clean_names).add(names)
-        values = attributes.values()
-        if not _SIMPLE.issuperset(map(type, values)):
+        values: Collection[Any] = attributes.values()
+        kinds = set(map(type, values)) - _SIMPLE
+        if kinds == _TUPLE:
+            values = [item for value in values for item in (value if type(value) is tuple else (value,))]
+            kinds = set(map(type, values)) - _SIMPLE
+        if kinds:
             return False
-        together = "\n".join([value for value in values if type(value) is str])
+        texts = [value for value in values if type(value) is str]
+        if not texts:
+            return True
+        together = "\n".join(texts)
         return self._text(together) is together
 
     def _attribute(self, name: Any, value: Any) -> Any:
@@ -141,6 +149,12 @@ class Redactor:
     def _is_secret_name(self, name: Any) -> bool:
         if not isinstance(name, str):
             return False
+        known = self._known_names.get(name)
+        if known is None:
+            known = _room_in(self._known_names)[name] = self._says_secret(name)
+        return known
+
+    def _says_secret(self, name: str) -> bool:
         by_rule = self._defaults and is_secret_name(name)
         return by_rule or not self._names.isdisjoint((_normal(name), _normal(name.rpartition(".")[2])))
 
@@ -197,11 +211,15 @@ _SHORT = 100
 _KNOWN = 4096
 
 _SIMPLE = frozenset({str, int, float, bool, type(None)})
+_TUPLE = {tuple}
 _STRING_OR_NUMBER = re.compile(r'"(?:[^"\\\n]|\\.)*+"|-?\d[\d.eE+-]*+')
 _JSON_STARTS = ("{", "[", "data:", "event:", ":")
 
 
-def _room_in(known: set[Any]) -> set[Any]:
+_Known = TypeVar("_Known", set[Any], dict[Any, Any])
+
+
+def _room_in(known: _Known) -> _Known:
     if len(known) >= _KNOWN:
         known.clear()
     return known

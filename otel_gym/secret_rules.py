@@ -188,16 +188,16 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def _named(ending: str) -> str:
-    return f"(?P<name>{ending})(?![A-Za-z0-9])"
+# What ends a name, and marks that one is there. Names are spelled so that a pattern goes on with a letter after its
+# anchor: where it is another one, the next place is tried without more work.
+_NAME_END = "(?![A-Za-z0-9])(?P<name>)"
 
 
 def _compound(joint: str) -> str:
     """``api_key``, ``access-token``, ``HF_TOKEN`` …, from their joint on."""
-    before_key = "|".join(f"(?<=(?i:{word}){joint})" for word in _BEFORE_KEY)
-    before_token = "|".join(f"(?<=(?i:{word}){joint})" for word in _BEFORE_TOKEN)
-    ending = f"(?:(?=[kK])(?:{before_key})(?i:key)|(?=[tT])(?:{before_token})(?i:token))"
-    return f"(?=[kKtT][eEoO][yYkK](?:[eE][nN])?(?![A-Za-z0-9])){_named(ending)}"
+    before_key = "|".join(f"(?<=(?i:{word}){joint}[kK][eE][yY])" for word in _BEFORE_KEY)
+    before_token = "|".join(f"(?<=(?i:{word}){joint}[tT][oO][kK][eE][nN])" for word in _BEFORE_TOKEN)
+    return f"[kKtT](?:[eE][yY](?:{before_key})|[oO][kK][eE][nN](?:{before_token})){_NAME_END}"
 
 
 _SEPARATOR = re.compile(r"""(?P<quote>\\{0,15}["'])?\s{0,8}(?P<sign>=>|:=|[:=])\s{0,8}""")
@@ -338,22 +338,35 @@ _FINDERS: dict[str, Callable[[str, re.Match[str]], Iterable[Finding]]] = {
 
 
 def _anchor(literal: str, *alternatives: str, common: bool = False) -> Anchor:
-    return Anchor(literal, re.compile(f"{literal}(?:{'|'.join(alternatives)})"), common)
+    # A pattern may hold a group's name once; ``findings_at`` leaves the number out.
+    numbered = [rule.replace("(?P<name>", f"(?P<name{number}>") for number, rule in enumerate(alternatives)]
+    return Anchor(literal, re.compile(f"{literal}(?:{'|'.join(numbered)})"), common)
 
 
 DEFAULT_ANCHORS: tuple[Anchor, ...] = (
     _anchor("_", _compound("_"), _shape("_"), common=True),
     _anchor("-", _compound("-"), _shape("-"), common=True),
-    _anchor("k", _named("(?:(?<=[cC]ook)ie|(?<=[aA]pik)ey)"), common=True),
+    _anchor("k", f"(?:ie(?<=[cC]ookie)|ey(?<=[aA]pikey)){_NAME_END}", common=True),
     _anchor("I", _shape("I"), common=True),
-    _anchor("T", _named("(?:(?<=ccessT|freshT|ssionT|earerT)oken|(?<=authT)oken|(?<=SECRET))"), common=True),
-    _anchor("assw", _named("(?<=[pP]assw)(?:or)?d")),
-    _anchor("ecret", _named("(?<=[sS]ecret)")),
-    _anchor("z", _shape("z"), _named("(?<=[aA]uthoriz)ation")),
-    _anchor("Z", _named("(?<=AUTHORIZ)ATION")),
-    _anchor("W", _named("(?<=PASSW)(?:OR)?D")),
+    _anchor(
+        "T",
+        f"oken(?:(?<=ccessToken)|(?<=freshToken)|(?<=ssionToken)|(?<=earerToken)|(?<=authToken)){_NAME_END}",
+        f"(?<=SECRET){_NAME_END}",
+        common=True,
+    ),
+    _anchor("assw", f"(?:or)?d(?:(?<=[pP]assword)|(?<=[pP]asswd)){_NAME_END}"),
+    _anchor("ecret", f"(?<=[sS]ecret){_NAME_END}"),
+    _anchor("z", _shape("z"), f"ation(?<=[aA]uthorization){_NAME_END}", common=True),
+    _anchor("Z", f"ATION(?<=AUTHORIZATION){_NAME_END}"),
+    _anchor("W", f"(?:OR)?D(?:(?<=PASSWORD)|(?<=PASSWD)){_NAME_END}"),
     _anchor("J", _shape("J")),
-    _anchor("K", _named("(?:(?:(?<=[aA]piK)|(?<=cretK|cessK|vateK|ountK))ey|(?<=APIK)EY|(?<=COOK)IE)"), _PRIVATE_KEY),
+    _anchor(
+        "K",
+        f"ey(?:(?<=[aA]piKey)|(?<=cretKey)|(?<=cessKey)|(?<=vateKey)|(?<=ountKey)){_NAME_END}",
+        f"EY(?<=APIKEY){_NAME_END}",
+        f"IE(?<=COOKIE){_NAME_END}",
+        _PRIVATE_KEY,
+    ),
     _anchor("B", _BEARER, _BASIC),
     _anchor("@", _USERINFO),
 )

@@ -33,7 +33,7 @@ from otel_gym.identity import (
     split_url_prefix,
     strip_raw_url_prefix,
 )
-from otel_gym.tracing.ids import random_bytes
+from otel_gym.tracing.ids import random_id128
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.pipeline import Pipeline, active_pipeline
@@ -308,7 +308,7 @@ def _stamp(span: Span | None, request: _Request) -> None:
 
 
 def _random_call_id(scope: Scope) -> str:
-    return random_bytes(16).hex()
+    return f"{random_id128():032x}"
 
 
 def _flushing_before_shutdown(send: Send) -> Send:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_gym.content import fits_int64, safe_text
 from otel_gym.store.span import SpanEvent, SpanLink, StoredSpan
@@ -21,9 +21,10 @@ try:
 
     _encode = orjson.dumps
 except ImportError:
+    _json_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
     def _encode(value: Any) -> bytes:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+        return _json_text(value).encode("utf-8")
 
 
 _decode: Callable[[bytes], Any]
@@ -130,11 +131,51 @@ _ENCODERS_OF_SUBCLASSES: tuple[tuple[type, Callable[[Any], dict[str, Any]]], ...
 
 
 def key_values(attributes: Mapping[Any, Any]) -> list[dict[str, Any]]:
-    # Texts, which most values are, without a call: this runs for every attribute of every span.
-    return [
-        {"key": str(key), "value": {"stringValue": value} if type(value) is str else any_value(value)}
-        for key, value in attributes.items()
+    return [{"key": str(key), "value": any_value(value)} for key, value in attributes.items()]
+
+
+def encode_attributes(attributes: Mapping[str, Any]) -> bytes:
+    """A KeyValue list, encoded; raises for what JSON cannot carry.
+
+    The spans of one kind have the same names with values of the same types. What these make of a list is kept
+    as a template, so that each span costs one call a value.
+    """
+    names, values = tuple(attributes), list(attributes.values())
+    key = (names, tuple(map(type, values)))
+    template = _templates.get(key)
+    if template is None:
+        if len(_templates) >= _MOST_TEMPLATES:
+            _templates.clear()
+        template = _templates[key] = _new_template(*key)
+    for index in template.others:
+        values[index] = any_value(values[index])
+    for index in template.ints:
+        if not fits_int64(values[index]):
+            return _encode(key_values(attributes))
+    return template.format % tuple(map(_encode, values))
+
+
+class _Template(NamedTuple):
+    """``format`` has a place for each encoded value; those at ``others`` are whole AnyValues."""
+
+    format: bytes
+    others: tuple[int, ...]
+    ints: tuple[int, ...]
+
+
+_templates: dict[tuple[tuple[str, ...], tuple[type, ...]], _Template] = {}
+_MOST_TEMPLATES = 1024
+_PLACES = {str: b'{"stringValue":%b}', bool: b'{"boolValue":%b}', int: b'{"intValue":"%b"}'}
+
+
+def _new_template(names: tuple[str, ...], types: tuple[type, ...]) -> _Template:
+    pairs = [
+        b'{"key":' + _encode(str(name)).replace(b"%", b"%%") + b',"value":' + _PLACES.get(kind, b"%b") + b"}"
+        for name, kind in zip(names, types, strict=True)
     ]
+    others = tuple(index for index, kind in enumerate(types) if kind not in _PLACES)
+    ints = tuple(index for index, kind in enumerate(types) if kind is int)
+    return _Template(b"[" + b",".join(pairs) + b"]", others, ints)
 
 
 def python_value(value: Any) -> Any:

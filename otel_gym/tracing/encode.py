@@ -10,6 +10,7 @@ from typing import Any
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import StatusCode
 
 from otel_gym.content import KeptBody, body_text, safe_attributes, safe_value
 from otel_gym.conventions import (
@@ -25,7 +26,7 @@ from otel_gym.conventions import (
 from otel_gym.settings import Settings
 from otel_gym.store.blobs import BlobStore
 from otel_gym.store.content_once import ContentOnce
-from otel_gym.store.otlp_json import encode_json, encode_strict_json, key_values
+from otel_gym.store.otlp_json import encode_attributes, encode_json, encode_strict_json, key_values
 from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.tracing.membership import plain_attributes
 from otel_gym.tracing.payloads import Payload
@@ -59,17 +60,17 @@ def encode_span(
     store = None if once is None else partial(_stored, once, span, rollout_id)
     try:
         try:
-            encoded = encode_strict_json(_Parts(span, payload, content, identity, store).encoded())
+            pieces = _Parts(span, payload, content, identity, store).pieces()
         except (ValueError, TypeError, OverflowError, RecursionError):
             # Some text or value that JSON cannot carry: the same again, made safe on the way.
             if once is not None:
                 once.failed(rollout_id)
-            encoded = encode_json(_Safe(span, payload, content, identity, store).encoded())
+            pieces = _Safe(span, payload, content, identity, store).pieces()
     except Exception:
         if once is not None:
             once.failed(rollout_id)  # there is no line that a later one could build on
         raise
-    return b"%b%b%b" % (head, encoded, tail)
+    return b"".join([head, *pieces, tail])
 
 
 def _stored(once: ContentOnce, span: ReadableSpan, rollout_id: str, bodies: dict[str, Any]) -> dict[str, Any]:
@@ -93,50 +94,53 @@ class _Parts:
         self._content = content
         self._beside = {**(identity or {}), **(payload.attributes if payload else {})}
 
-    def encoded(self) -> dict[str, Any]:
+    def pieces(self) -> list[bytes]:
+        """The span's JSON object, cut in pieces: bodies are long, and joined once, with their line."""
         span, context, parent = self._span, self._span.context, self._span.parent
         flags = int(context.trace_flags) | _IS_REMOTE_KNOWN
-        encoded: dict[str, Any] = {
-            "traceId": f"{context.trace_id:032x}",
-            "spanId": f"{context.span_id:016x}",
-        }
+        pieces = [b'{"traceId":"%032x","spanId":"%016x"' % (context.trace_id, context.span_id)]
         if context.trace_state:
-            encoded["traceState"] = context.trace_state.to_header()
+            pieces.append(b',"traceState":%b' % encode_json(context.trace_state.to_header()))
         if parent is not None:
-            encoded["parentSpanId"] = format(parent.span_id, "016x")
+            pieces.append(b',"parentSpanId":"%016x"' % parent.span_id)
             flags |= _IS_REMOTE if parent.is_remote else 0
-        encoded |= {
-            "flags": flags,
-            "name": self._text(span.name),
-            "kind": span.kind.value + 1,
-            "startTimeUnixNano": str(span.start_time),
-        }
+        name = encode_strict_json(self._text(span.name))
+        pieces.append(
+            b',"flags":%d,"name":%b,"kind":%d,"startTimeUnixNano":"%d"'
+            % (flags, name, span.kind.value + 1, span.start_time or 0)
+        )
         if span.end_time is not None:
-            encoded["endTimeUnixNano"] = str(span.end_time)
-        plain = plain_attributes(span)
-        attributes = self._attributes(_without_queries({**plain, **self._beside} if self._beside else plain))
-        if span.status.status_code.value:
-            encoded["status"] = self._status()
+            pieces.append(b',"endTimeUnixNano":"%d"' % span.end_time)
+        if span.status.status_code is not StatusCode.UNSET:
+            pieces.append(b',"status":%b' % encode_strict_json(self._status()))
         if span._events:
-            encoded["events"] = [self._event(event) for event in span.events]
+            pieces.append(b',"events":[%b]' % b",".join([self._event(event) for event in span.events]))
         if span._links:
-            encoded["links"] = [self._link(link) for link in span.links]
-        encoded["attributes"] = attributes + self._marks() + self._bodies()
-        counts = {
-            "droppedAttributesCount": self._dropped_attributes(),
-            "droppedEventsCount": span.dropped_events,
-            "droppedLinksCount": span.dropped_links,
-        }
-        return encoded | {name: count for name, count in counts.items() if count}
+            pieces.append(b',"links":[%b]' % b",".join([self._link(link) for link in span.links]))
+        pieces += (b',"attributes":', encode_attributes(self._all_attributes()))
+        for kind, count in (
+            (b"Attributes", self._dropped_attributes()),
+            (b"Events", span.dropped_events),
+            (b"Links", span.dropped_links),
+        ):
+            if count:
+                pieces.append(b',"dropped%bCount":%d' % (kind, count))
+        pieces.append(b"}")
+        return pieces
+
+    def _all_attributes(self) -> Mapping[str, Any]:
+        """Of the span, its payload and its bodies. Read last: what else was replaced may be counted here."""
+        plain = plain_attributes(self._span)
+        attributes = self._attributes(_without_queries({**plain, **self._beside} if self._beside else plain))
+        if self._payload is not None:
+            attributes = {**attributes, **self._bodies(self._payload)}
+        return attributes
 
     def _text(self, text: str) -> str:
         return self._content.redactor.text(text)
 
-    def _attributes(self, attributes: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-        return key_values(self._content.attributes(attributes)) if attributes else []
-
-    def _marks(self) -> list[dict[str, Any]]:
-        return []
+    def _attributes(self, attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        return self._content.attributes(attributes) if attributes else {}
 
     def _dropped_attributes(self) -> int:
         """What is lost for good: what limits dropped, less what is written from beside the span."""
@@ -152,32 +156,29 @@ class _Parts:
             status["message"] = self._text(self._span.status.description)
         return status
 
-    def _event(self, event: Any) -> dict[str, Any]:
-        encoded = {
-            "timeUnixNano": str(event.timestamp),
-            "name": self._text(event.name),
-            "attributes": self._attributes(event.attributes),
-        }
-        return encoded | _dropped(event)
+    def _event(self, event: Any) -> bytes:
+        return b'{"timeUnixNano":"%d","name":%b,"attributes":%b%b}' % (
+            event.timestamp,
+            encode_strict_json(self._text(event.name)),
+            encode_attributes(self._attributes(event.attributes)),
+            _dropped(event),
+        )
 
-    def _link(self, link: Any) -> dict[str, Any]:
-        encoded = {
-            "traceId": format(link.context.trace_id, "032x"),
-            "spanId": format(link.context.span_id, "016x"),
-            "attributes": self._attributes(link.attributes),
-        }
-        return encoded | _dropped(link)
+    def _link(self, link: Any) -> bytes:
+        return b'{"traceId":"%032x","spanId":"%016x","attributes":%b%b}' % (
+            link.context.trace_id,
+            link.context.span_id,
+            encode_attributes(self._attributes(link.attributes)),
+            _dropped(link),
+        )
 
-    def _bodies(self) -> list[dict[str, Any]]:
-        payload = self._payload
-        if payload is None:
-            return []
+    def _bodies(self, payload: Payload) -> dict[str, Any]:
         attributes: dict[str, Any] = {}
         for name, body in ((REQUEST_BODY, payload.request), (RESPONSE_BODY, payload.response)):
             if body is not None:
                 series = f"{self._span.context.trace_id:x}:{name}"
                 attributes |= _body_attributes(name, body, partial(self._content.body, series=series))
-        return key_values(self._store(attributes) if self._store and attributes else attributes)
+        return self._store(attributes) if self._store and attributes else attributes
 
 
 class _Safe(_Parts):
@@ -190,20 +191,21 @@ class _Safe(_Parts):
         self._replaced += replaced
         return super()._text(safe)
 
-    def _attributes(self, attributes: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    def _attributes(self, attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
         safe, replaced = safe_attributes(attributes or {})
         counted = safe.pop(CONTENT_REPLACED, 0)  # by capture, in the bodies
         self._replaced += replaced + (counted if isinstance(counted, int) else 0)
         return super()._attributes(safe)
 
-    def _marks(self) -> list[dict[str, Any]]:
-        return key_values({CONTENT_REPLACED: self._replaced}) if self._replaced else []
+    def _all_attributes(self) -> Mapping[str, Any]:
+        attributes = super()._all_attributes()
+        return {**attributes, CONTENT_REPLACED: self._replaced} if self._replaced else attributes
 
 
-def _dropped(part: Any) -> dict[str, Any]:
+def _dropped(part: Any) -> bytes:
     """The count of an event or a link."""
     dropped = part.dropped_attributes
-    return {"droppedAttributesCount": dropped} if dropped else {}
+    return b',"droppedAttributesCount":%d' % dropped if dropped else b""
 
 
 # Where HTTP instrumentations, old and new, put a URL's query. Clients send keys in it.

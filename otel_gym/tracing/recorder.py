@@ -70,7 +70,9 @@ class Recorder:
 
     def _reset(self) -> None:
         self._writer: StoreWriter | None = None
-        self._condition = threading.Condition()
+        # Reentrant, since a signal handler flushes. Taken by itself where nobody waits: that costs less.
+        self._lock = threading.RLock()
+        self._condition = threading.Condition(self._lock)
         self._items: deque[_Item] = deque()
         self._thread: threading.Thread | None = None
         self._thread_id: int | None = None
@@ -89,13 +91,13 @@ class Recorder:
 
     def count(self, name: str) -> None:
         """Adds one to a counter that is kept beside the spans (``uncaptured_calls`` …)."""
-        with self._condition:
+        with self._lock:
             self._counts[name] = self._counts.get(name, 0) + 1
         self.wake()
 
     def hold(self, size: int) -> bool:
         """Books ``size`` bytes of an exchange that is still under way; False where there is no room."""
-        with self._condition:
+        with self._lock:
             if self.pending_bytes + size > self._queue_bytes:
                 return False
             self.pending_bytes += size
@@ -103,7 +105,7 @@ class Recorder:
 
     def release(self, size: int) -> None:
         """Gives back what was booked by ``hold``."""
-        with self._condition:
+        with self._lock:
             self.pending_bytes -= size
 
     def add_line(self, rollout_id: str, line: bytes) -> None:
@@ -111,7 +113,7 @@ class Recorder:
         if threading.get_ident() == self._thread_id:  # made by a job: part of the batch at hand
             self._keep(rollout_id, line)
         else:
-            self._add(_Item(len(line), rollout_id, line))
+            self._add(_Item(len(line), rollout_id, line, None, None))
 
     def add_span(self, rollout_id: str, encode: Encode, size: int) -> None:
         """Writes the line that ``encode`` makes, on the thread; ``size`` is about what waits until then."""
@@ -140,7 +142,7 @@ class Recorder:
         return self._submit(_Item(size, run=job, written=written), size - held)
 
     def _submit(self, item: _Item, more: int) -> bool:
-        with self._condition:
+        with self._lock:
             if more > 0 and self.pending_bytes + more > self._queue_bytes:
                 return False
             self.pending_bytes += more
@@ -182,7 +184,7 @@ class Recorder:
 
     def _run(self) -> None:
         self._thread_id = threading.get_ident()
-        _this_thread.recorder = self
+        _recorder_of_thread[self._thread_id] = self
         empty_rounds = 0
         while True:
             is_sealing = self._sealer is not None and self._sealer.has_work()
@@ -278,12 +280,12 @@ class Recorder:
             log_once("the store could not be written")
 
 
-_this_thread = threading.local()
+_recorder_of_thread: dict[int, Recorder] = {}
 
 
 def recorder_of_this_thread() -> Recorder | None:
     """The recorder whose job runs here: its spans go where the job was handed in, also after ``configure``."""
-    return getattr(_this_thread, "recorder", None)
+    return _recorder_of_thread.get(threading.get_ident())
 
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
@@ -291,6 +293,7 @@ _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 def _reset_after_fork() -> None:
     """The child starts with an empty queue, no thread and its own file: nothing is written twice."""
+    _recorder_of_thread.clear()
     for recorder in list(_recorders):
         recorder._reset()
 
