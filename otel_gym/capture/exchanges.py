@@ -63,6 +63,9 @@ class _Body:
         """Takes the place of ``chunks.append`` after the cut."""
         self._digest.update(chunk[1])
 
+    def kept_size(self) -> int:
+        return self.size if self._digest is None else sum(len(content) for _, content in self.chunks)
+
     def head(self, coding: str | None) -> KeptBody | None:
         if not self.chunks:
             return None
@@ -108,7 +111,7 @@ class CapturedCall:
         self._is_handed_over = False
         self._on_last_byte = on_last_byte
         host, port = server_address
-        attributes = start_attributes(dialect, host, port) | identity_attributes(identity)
+        attributes = {**start_attributes(dialect, host, port), **identity_attributes(identity)}
         if refused_id is not None:
             attributes[names.REFUSED_ROLLOUT_ID] = safe_text(refused_id[:MAX_ID_BYTES])
         self._span = pipeline.tracer.start_span(
@@ -226,8 +229,7 @@ class CapturedCall:
 
     def _size(self) -> int:
         """About what this call holds while it waits, in bytes."""
-        bodies = (*self._request.chunks, *self._response.chunks)
-        return CALL_BYTES + sum(len(content) for _, content in bodies)
+        return CALL_BYTES + self._request.kept_size() + self._response.kept_size()
 
     def _cut_payload(self) -> Payload | None:
         if not self._is_cut:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import struct
 from collections import deque
+from functools import lru_cache
 
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
@@ -61,6 +62,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_new_pool_after_fork)
 
 
+@lru_cache(maxsize=1024)
 def trace_id_of(identity: Identity) -> int:
     """128-bit trace id of a rollout. Without a run id it holds within this process only."""
     launch = identity.run_id.encode() if identity.run_id else _SALT

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from opentelemetry import trace
@@ -51,7 +53,8 @@ def is_gym_span(attributes: Mapping[str, Any] | None, identity: Identity) -> boo
     return GEN_AI_OPERATION in attributes or any(name.startswith("gym.") for name in attributes)
 
 
-def identity_attributes(identity: Identity) -> dict[str, AttributeValue]:
+@lru_cache(maxsize=1024)
+def identity_attributes(identity: Identity) -> Mapping[str, AttributeValue]:
     """The ids as attributes; ``unassigned`` where there is no rollout."""
     rollout_id = identity.rollout_id
     attributes: dict[str, AttributeValue] = {ROLLOUT_ID: rollout_id or UNASSIGNED}
@@ -59,7 +62,7 @@ def identity_attributes(identity: Identity) -> dict[str, AttributeValue]:
         attributes[NEMO_ROLLOUT_ID] = rollout_id
     if identity.run_id:
         attributes[RUN_ID] = identity.run_id
-    return attributes
+    return MappingProxyType(attributes)
 
 
 def _identity_of_parent(parent_context: Context | None) -> Identity | None:
