@@ -102,7 +102,14 @@ class CapturedCall:
         self._request_headers: Headers = scope["headers"]
         self._response_headers: Headers = ()
         self._start_ns = clock.monotonic_ns()
-        self._exchange = Exchange(dialect, model_call_id, clock.wall_ns(), model_ref=model_ref)
+        self._started_unix_nano = clock.wall_ns()
+        self._dialect: DialectName = dialect
+        self._model_call_id = model_call_id
+        self._model_ref = model_ref
+        self._status_code: int | None = None
+        self._last_byte_ns: int | None = None
+        self._returned_ns = 0
+        self._raised: Raised | None = None
         self._request, self._response = _Body(), _Body()
         self._disconnected = False
         self._held = 0
@@ -115,7 +122,7 @@ class CapturedCall:
         if refused_id is not None:
             attributes[names.REFUSED_ROLLOUT_ID] = safe_text(refused_id[:MAX_ID_BYTES])
         self._span = pipeline.tracer.start_span(
-            OPERATION, kind=span_kind, attributes=attributes, start_time=self._exchange.started_unix_nano
+            OPERATION, kind=span_kind, attributes=attributes, start_time=self._started_unix_nano
         )
 
     async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,7 +133,7 @@ class CapturedCall:
         try:
             await app(scope, self._tee_receive(receive), self._tee_send(send))
         except BaseException as error:
-            self._exchange.raised = raised_of(error)
+            self._raised = raised_of(error)
             raise
         finally:
             restore(token)
@@ -145,7 +152,7 @@ class CapturedCall:
                     (request.skip if self._is_cut else request.chunks.append)((0, body))
                     self._book()
             elif message["type"] == "http.disconnect":
-                self._disconnected = self._exchange.last_byte_ns is None
+                self._disconnected = self._last_byte_ns is None
             return message
 
         return tee
@@ -167,10 +174,10 @@ class CapturedCall:
                         self._book()
                         keep = response.skip if self._is_cut else keep
                 if not message.get("more_body"):
-                    self._exchange.last_byte_ns = clock_ns() - self._start_ns
+                    self._last_byte_ns = clock_ns() - self._start_ns
                     self._on_last_byte()
             elif message["type"] == "http.response.start":
-                self._exchange.status_code = message["status"]
+                self._status_code = message["status"]
                 self._response_headers = message.get("headers") or ()
             await send(message)
 
@@ -204,7 +211,7 @@ class CapturedCall:
             return False
         self._is_handed_over = True
         try:
-            self._exchange.returned_ns = self._clock.monotonic_ns() - self._start_ns
+            self._returned_ns = self._clock.monotonic_ns() - self._start_ns
             return self._offer(written)
         except Exception:
             log_once("a model call could not be handed to the recorder")
@@ -231,31 +238,41 @@ class CapturedCall:
         """About what this call holds while it waits, in bytes."""
         return CALL_BYTES + self._request.kept_size() + self._response.kept_size()
 
-    def _cut_payload(self) -> Payload | None:
-        if not self._is_cut:
-            return None
-        exchange = self._exchange
-        return Payload(
-            self._request.head(exchange.request_content_encoding),
-            self._response.head(exchange.response_content_encoding),
-        )
-
     def _finish(self) -> None:
-        exchange = self._exchange
-        exchange.request_body = b"".join(content for _, content in self._request.chunks)
-        exchange.request_headers = kept_headers(self._request_headers)
-        exchange.request_content_encoding = _header(self._request_headers, b"content-encoding")
-        exchange.chunks = [(moment - self._start_ns, content) for moment, content in self._response.chunks]
-        exchange.response_headers = kept_headers(self._response_headers)
-        exchange.response_content_type = _header(self._response_headers, b"content-type")
-        exchange.response_content_encoding = _header(self._response_headers, b"content-encoding")
-        exchange.execution = _execution(self._scope)
-        exchange.is_cut = self._is_cut
-        if self._disconnected and exchange.raised is None and exchange.last_byte_ns is None:
-            exchange.raised = Raised("ClientDisconnect", "cancelled")
+        exchange = self._exchange()
         if self._scope["method"] != "POST":
             self._span.set_attribute(names.REQUEST_METHOD, self._scope["method"])
-        finish_model_call(self._span, exchange, self._cut_payload(), self._pipeline.content)
+        cut = None
+        if self._is_cut:
+            cut = Payload(
+                self._request.head(exchange.request_content_encoding),
+                self._response.head(exchange.response_content_encoding),
+            )
+        finish_model_call(self._span, exchange, cut, self._pipeline.content)
+
+    def _exchange(self) -> Exchange:
+        raised = self._raised
+        if self._disconnected and raised is None and self._last_byte_ns is None:
+            raised = Raised("ClientDisconnect", "cancelled")
+        return Exchange(
+            dialect=self._dialect,
+            model_call_id=self._model_call_id,
+            started_unix_nano=self._started_unix_nano,
+            model_ref=self._model_ref,
+            request_headers=kept_headers(self._request_headers),
+            request_body=b"".join(content for _, content in self._request.chunks),
+            request_content_encoding=_header(self._request_headers, b"content-encoding"),
+            status_code=self._status_code,
+            response_headers=kept_headers(self._response_headers),
+            response_content_type=_header(self._response_headers, b"content-type"),
+            response_content_encoding=_header(self._response_headers, b"content-encoding"),
+            chunks=[(moment - self._start_ns, content) for moment, content in self._response.chunks],
+            last_byte_ns=self._last_byte_ns,
+            returned_ns=self._returned_ns,
+            raised=raised,
+            execution=_execution(self._scope),
+            is_cut=self._is_cut,
+        )
 
 
 def kept_headers(headers: Headers) -> dict[str, list[str]]:

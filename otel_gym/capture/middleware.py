@@ -136,8 +136,12 @@ class ModelCallCapture:
             return await self.app(scope, receive, send)
         query_string = scope.get("query_string", b"")
         request = _Request(pipeline, identity, dialect.name if dialect else None, query_string, refused_id)
+        if prefix_id is None:  # else it is a copy already
+            scope = {**scope}
         # Keys travel in queries: the SERVER span never sees one.
-        scope = {**scope, "query_string": b"", "state": scope.get("state", {}), _REQUEST: request}
+        scope["query_string"] = b""
+        scope.setdefault("state", {})
+        scope[_REQUEST] = request
         context_token = None if outer_span else otel_context.attach(Context())
         identity_token = set_identity(identity)
         request_token = _current_request.set(request)
