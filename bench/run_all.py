@@ -22,8 +22,7 @@ HERE = Path(__file__).resolve().parent
 # The scripts of this folder that measure, with what they measure. The others compare with reference folders.
 BENCHMARKS = {
     "capture.py": "What capture adds to one model call",
-    "read.py": "How fast a store is read, in how much memory",
-    "parquet.py": "The sealed form: size, compaction, joins",
+    "store.py": "The store: speed, size, Parquet, reading",
 }
 
 PACKAGES = (

@@ -1,6 +1,7 @@
 """The store: what it costs to make spans and have them on disk, beside the SDK alone and its peers.
 
 All arms run in this process and take turns in random order; a ratio is the median of the rounds' ratios.
+The figures of size.py, parquet.py and read.py stand in the same table.
 
     python bench/store.py [--rounds N] [--spans N]
 """
@@ -8,6 +9,7 @@ All arms run in this process and take turns in random order; a ratio is the medi
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import importlib
 import json
@@ -26,15 +28,32 @@ import opentelemetry.exporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
+import capture
+import otel_gym
+from fsync_capture import PerRecordFsyncCapture
+from otel_gym.capture.middleware import ModelCallCapture
+from otel_gym.redaction import RedactionRules, Redactor
+from otel_gym.store.blobs import BlobStore
+from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.ids import GymIdGenerator
+from otel_gym.tracing.pipeline import Pipeline
 from otel_gym.tracing.processor import RolloutSpanProcessor
 from otel_gym.tracing.recorder import Recorder
+from run_all import run_benchmark
 from spans import attribute_sets, source_text
 from table import Figure, print_table
 
 QUEUE_BYTES = 64 * 1024 * 1024
 PEERS = Path(sys.prefix) / "peers"
+
+NAMES = {
+    "sdk": "nowhere: the SDK alone",
+    "store": "JSONL, start records and content once on",
+    "redacted": "JSONL, redaction on too",
+    "peer": "the official JSON file exporter",
+}
 
 Finish = Callable[[], Any]
 
@@ -44,13 +63,16 @@ def new_provider() -> TracerProvider:
 
 
 def sdk_alone(directory: Path) -> tuple[TracerProvider, Finish]:
-    return new_provider(), lambda: None
+    return TracerProvider(shutdown_on_exit=False), lambda: None
 
 
-def our_store(directory: Path) -> tuple[TracerProvider, Finish]:
+NO_REDACTION = ContentPolicy(redactor=Redactor(RedactionRules(defaults=False)))
+
+
+def our_store(directory: Path, policy: ContentPolicy = NO_REDACTION) -> tuple[TracerProvider, Finish]:
     provider = new_provider()
-    recorder = Recorder(lambda: StoreWriter(directory), QUEUE_BYTES)
-    provider.add_span_processor(RolloutSpanProcessor(recorder))
+    recorder = Recorder(lambda: StoreWriter(directory, content=ContentOnce(BlobStore(directory))), QUEUE_BYTES)
+    provider.add_span_processor(RolloutSpanProcessor(recorder, content=policy))
 
     def finish() -> None:
         recorder.flush(60)
@@ -58,6 +80,10 @@ def our_store(directory: Path) -> tuple[TracerProvider, Finish]:
             raise SystemExit(f"{recorder.spans_lost} spans were lost")
 
     return provider, finish
+
+
+def our_store_redacted(directory: Path) -> tuple[TracerProvider, Finish]:
+    return our_store(directory, ContentPolicy())
 
 
 def official_file_exporter(directory: Path) -> tuple[TracerProvider, Finish]:
@@ -72,7 +98,7 @@ def official_file_exporter(directory: Path) -> tuple[TracerProvider, Finish]:
     return provider, lambda: (processor.force_flush(), processor.shutdown())
 
 
-ARMS = {"sdk": sdk_alone, "store": our_store, "peer": official_file_exporter}
+ARMS = {"sdk": sdk_alone, "store": our_store, "redacted": our_store_redacted, "peer": official_file_exporter}
 
 
 def microseconds_a_span(arm: str, attributes: list[dict[str, Any]]) -> float:
@@ -98,14 +124,54 @@ def create_to_disk(attributes: list[dict[str, Any]], rounds: int) -> list[Figure
         if turn:
             for arm, value in taken.items():
                 times[arm].append(value)
-    over_sdk = _median_ratio(times["store"], times["sdk"])
+    plain = _median_ratio(times["store"], times["sdk"])
+    redacted = _median_ratio(times["redacted"], times["sdk"])
     faster = _median_ratio(times["peer"], times["store"])
     return [
-        Figure("create -> nowhere: the SDK alone", f"{statistics.median(times['sdk']):.1f} us/span"),
-        Figure("create -> JSONL", f"{statistics.median(times['store']):.1f} us/span"),
-        Figure("create -> JSONL, of the SDK alone", f"{over_sdk:.2f} x", "<= 1.8 x", over_sdk <= 1.8),
+        *(Figure(f"create -> {what}", f"{statistics.median(times[arm]):.1f} us/span") for arm, what in NAMES.items()),
+        Figure("create -> JSONL, of the SDK alone", f"{plain:.2f} x", "<= 1.8 x", plain <= 1.8),
+        Figure("the same with redaction, of the SDK alone", f"{redacted:.2f} x", "<= 2.4 x", redacted <= 2.4),
         Figure("faster than BatchSpanProcessor + otlp-json-file", f"{faster:.1f} x", ">= 4 x", faster >= 4),
     ]
+
+
+def added_wall(rounds: int) -> list[Figure]:
+    """Of capture beside capture with an fsync a record, over the same app under the ASGI instrumentation."""
+    goals = {"JSON": (capture.json_app(), 0.10), "SSE of 500 chunks": (capture.sse_app(), 0.05)}
+    figures = []
+    with tempfile.TemporaryDirectory() as directory:
+        pipeline = otel_gym.configure(directory=directory, run_id="bench")
+        for name, (app, goal) in goals.items():
+            ours, peer = asyncio.run(_added(app, pipeline, Path(directory) / "peer.jsonl", rounds))
+            ratio = ours / peer
+            figures += [
+                Figure(f"{name}: wall added by capture with an fsync a record", f"{peer:.0f} us"),
+                Figure(f"{name}: wall added by ours, of that", f"{ratio:.3f} x", f"<= {goal:.2f} x", ratio <= goal),
+            ]
+        otel_gym.flush(30)
+    return figures
+
+
+async def _added(app: capture.App, pipeline: Pipeline, path: Path, rounds: int) -> tuple[float, float]:
+    """Median microseconds that each adds to the bare app, a call."""
+    arms = {
+        "bare": capture.server_span(app, pipeline),
+        "ours": ModelCallCapture(app),
+        "peer": capture.server_span(PerRecordFsyncCapture(app, path), pipeline),
+    }
+    order = random.Random(0)
+    added: dict[str, list[float]] = {"ours": [], "peer": []}
+    for _ in range(rounds):
+        names = list(arms)
+        order.shuffle(names)
+        times = {}
+        for name in names:
+            await capture.timed_calls(arms[name], 1)
+            times[name] = await capture.timed_calls(arms[name], 3)  # over before the recorder begins to parse
+            otel_gym.flush(30)
+        for name, values in added.items():
+            values.append(times[name] - times["bare"])
+    return statistics.median(added["ours"]), statistics.median(added["peer"])
 
 
 def many_rollouts(rounds: int) -> list[Figure]:
@@ -121,10 +187,16 @@ def many_rollouts(rounds: int) -> list[Figure]:
 
 
 def event_loop_lateness() -> list[Figure]:
-    """How late a 1 ms ticker is while another thread makes 3,000 spans a second."""
-    import asyncio
-
+    """How late a 1 ms ticker is (99 of 100 times less) beside a task that makes 3,000 spans a second."""
     attributes = attribute_sets(3000, 8)
+    alone, late = _lateness("sdk", attributes), _lateness("redacted", attributes)
+    return [
+        Figure("event loop late at 3,000 spans/s, p99: the SDK alone", f"{alone:.2f} ms"),
+        Figure("event loop late at 3,000 spans/s, p99", f"{late:.2f} ms", "< 1 ms", late < 1),
+    ]
+
+
+def _lateness(arm: str, attributes: list[dict[str, Any]]) -> float:
     late: list[float] = []
 
     async def tick(seconds: float) -> None:
@@ -146,12 +218,11 @@ def event_loop_lateness() -> list[Figure]:
         await maker
 
     with tempfile.TemporaryDirectory() as directory:
-        provider, finish = our_store(Path(directory))
+        provider, finish = ARMS[arm](Path(directory))
         asyncio.run(both(provider.get_tracer("bench")))
         finish()
     late.sort()
-    p99 = late[int(len(late) * 0.99)]
-    return [Figure("event loop late at 3,000 spans/s, p99", f"{p99:.2f} ms", "< 1 ms", p99 < 1)]
+    return late[int(len(late) * 0.99)]
 
 
 BURST_SPANS = 200_000
@@ -218,15 +289,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--spans", type=int, default=5000)
+    parser.add_argument("--alone", action="store_true", help="without the figures of the other scripts")
     parser.add_argument("--burst", type=int, nargs=2, metavar=("SPANS", "LENGTH"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.burst:
         run_burst(*options.burst)
         return 0
     figures = create_to_disk(attribute_sets(options.spans, 8), options.rounds)
+    figures += added_wall(options.rounds * 8)
     figures += many_rollouts(options.rounds)
     figures += event_loop_lateness()
     figures += burst()
+    for script in () if options.alone else ("size.py", "parquet.py", "read.py"):
+        figures += run_benchmark(script)
     return print_table(figures)
 
 
