@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.trace import SpanContext
 
 from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.membership import plain_attributes
 
@@ -26,18 +27,19 @@ class OpenSpans:
     """``_open`` is changed by traced code (one dict operation, atomic), all else by the recorder's thread."""
 
     def __init__(self) -> None:
-        self._open: dict[int, Span] = {}
+        self._open: dict[int, tuple[Span, ContentPolicy]] = {}
         self._recorded: set[int] = set()
         self._lines_in_file = 0
 
-    def enter(self, span: Span) -> None:
-        self._open[span.context.span_id] = span
+    def enter(self, span: Span, content: ContentPolicy) -> None:
+        """``content``: what of the span may be written."""
+        self._open[span.context.span_id] = (span, content)
 
     def leave(self, context: SpanContext) -> None:
         self._open.pop(context.span_id, None)
 
     def spans(self) -> list[Span]:
-        return list(self._open.values())
+        return [span for span, _ in list(self._open.values())]
 
     def has_changed(self) -> bool:
         return self._open.keys() != self._recorded
@@ -45,7 +47,7 @@ class OpenSpans:
     def write(self, writer: StoreWriter) -> None:
         """Appends records of newly open spans; rewrites the file when more than half of its spans have ended."""
         open_spans = dict(self._open)
-        new = [span for span_id, span in open_spans.items() if span_id not in self._recorded]
+        new = [entered for span_id, entered in open_spans.items() if span_id not in self._recorded]
         if self._lines_in_file + len(new) > 2 * len(open_spans):
             writer.replace_open(_lines(list(open_spans.values())))
             self._lines_in_file = len(open_spans)
@@ -55,5 +57,5 @@ class OpenSpans:
         self._recorded = set(open_spans)
 
 
-def _lines(spans: list[Span]) -> bytes:
-    return b"".join([encode_span(span) for span in spans])
+def _lines(entered: list[tuple[Span, ContentPolicy]]) -> bytes:
+    return b"".join([encode_span(span, None, content) for span, content in entered])

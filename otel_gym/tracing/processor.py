@@ -52,7 +52,7 @@ class RolloutSpanProcessor(SpanProcessor):
                 if self._identities is not None:
                     self._identities[_key(span)] = stamp
             if has_start_record(span):
-                self.recorder.open_spans.enter(span)
+                self.recorder.open_spans.enter(span, self.content)
                 self.recorder.wake()
         except Exception:
             log_once("a span could not be stamped with its rollout")
