@@ -9,12 +9,13 @@ from __future__ import annotations
 from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.trace import SpanContext
 
+from otel_gym.conventions import AGENT_STEP_SPAN, ROLLOUT_SPAN
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.membership import plain_attributes
 
-_ROLLOUT_SHAPE = frozenset({"rollout", "agent_step"})
+_ROLLOUT_SHAPE = frozenset({ROLLOUT_SPAN, AGENT_STEP_SPAN})
 _OPERATIONS = frozenset({"invoke_agent", "execute_tool", "chat", "generate_content", "text_completion"})
 
 

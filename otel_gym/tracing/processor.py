@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind
 
 from otel_gym.conventions import ROLLOUT_ID, ROLLOUT_SPAN, RUN_ID, UNASSIGNED
 from otel_gym.identity import Identity, is_valid_id
-from otel_gym.tracing.content_policy import ContentPolicy
+from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.tracing.encode import SERVER_SPAN_BYTES, encode_span
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes, identity_of_start, is_gym_span, plain_attributes
@@ -31,13 +31,13 @@ class RolloutSpanProcessor(SpanProcessor):
         self,
         recorder: Recorder,
         run_id: str | None = None,
-        content: ContentPolicy | None = None,
+        content: ContentPolicy = DEFAULT_POLICY,
         *,
         keeps_identity: bool = False,
     ) -> None:
         self.recorder = recorder
         self.run_id = run_id
-        self.content = content or ContentPolicy()
+        self.content = content
         self._identities: dict[tuple[int, int], Mapping[str, Any]] | None = {} if keeps_identity else None
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
