@@ -201,7 +201,7 @@ def _sources_of(path: Path) -> list[Source]:
         return [_source_of_file(path)]
     if not path.is_dir():
         raise StoreError(f"{path}: no such folder; give the store's folder with --dir or OTEL_GYM_DIR")
-    if any((path / part).is_dir() for part in (SPANS, OPEN, PARQUET)):
+    if any((path / part).is_dir() for part in (SPANS, OPEN, PARQUET, COUNTS)):
         return [StartRecords(path), LiveFolders(path), ParquetFiles(path / PARQUET)]
     if any(path.glob(f"*{_PARQUET_SUFFIX}")):
         return [ParquetFiles(path)]

@@ -13,6 +13,11 @@ from otel_gym.store.reader import Damage, RolloutSpans, Store
 # What a process may count, and what to do where it is not 0. True: something is lost for good.
 COUNTED: dict[str, tuple[str, bool]] = {
     "lost_spans": ("spans were not written; see to the disk's space and rights, or raise OTEL_GYM_QUEUE_BYTES", True),
+    "dropped_calls": (
+        "model calls were made under a TracerProvider whose sampler drops them; let it record all spans, or let "
+        "otel_gym make the provider",
+        True,
+    ),
     "cut_bodies": ("bodies were kept as head, length and sha256; raise OTEL_GYM_QUEUE_BYTES", True),
     "uncaptured_calls": (
         "model calls carried no rollout id; send them through /ng-rollout/<id>, pass baggage on, or set "
