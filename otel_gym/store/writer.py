@@ -11,11 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from otel_gym.store.content_once import ContentOnce
+from otel_gym.store.folders import FILE_MODE, make_folder, sync
 from otel_gym.store.layout import COUNTS, LIVE_SUFFIX, OPEN, new_writer_name, rollout_folder
 from otel_gym.store.otlp_json import encode_json
-
-FOLDER_MODE = 0o700
-FILE_MODE = 0o600
 
 
 class StoreWriter:
@@ -65,17 +63,17 @@ class StoreWriter:
                 if self.content is not None:
                     self.content.forget(rollout_id)
         path = rollout_folder(self.directory, rollout_id) / f"{self.name}{LIVE_SUFFIX}"
-        self._make_folder(path.parent)
+        make_folder(path.parent, synced=self.sync)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, FILE_MODE)
         if self.sync:
-            _sync_folder(path.parent)
+            sync(path.parent)
         self._paths[rollout_id] = path
         return descriptor
 
     def append_open(self, lines: bytes | bytearray) -> None:
         """Appends start records of spans that are still open."""
         path = self._open_spans_path()
-        self._make_folder(path.parent)
+        make_folder(path.parent, synced=self.sync)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
         try:
             _append_whole(descriptor, lines)
@@ -98,7 +96,7 @@ class StoreWriter:
         return self.directory / OPEN / f"{self.name}{LIVE_SUFFIX}"
 
     def _replace(self, path: Path, content: bytes | bytearray) -> None:
-        self._make_folder(path.parent)
+        make_folder(path.parent, synced=self.sync)
         temporary = path.with_suffix(".tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
         try:
@@ -106,12 +104,6 @@ class StoreWriter:
         finally:
             os.close(descriptor)
         temporary.replace(path)
-
-    def _make_folder(self, folder: Path) -> None:
-        if folder.is_dir():
-            return
-        for missing in (*reversed(folder.relative_to(self.directory).parents), folder.relative_to(self.directory)):
-            (self.directory / missing).mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
 
 
 def _append_whole(descriptor: int, lines: bytes | bytearray) -> None:
@@ -128,11 +120,3 @@ def _write_all(descriptor: int, content: bytes | bytearray) -> None:
     while view:
         written = os.write(descriptor, view)
         view = view[written:]
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
