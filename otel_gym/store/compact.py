@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from otel_gym.media import REFERENCE
 from otel_gym.store.folders import FILE_MODE, make_folder, sync
 from otel_gym.store.layout import BLOBS, COMPACTING, LIVE_SUFFIX, MANIFEST, PARQUET, rollout_folder
 from otel_gym.store.live_files import (
@@ -36,6 +36,7 @@ from otel_gym.store.live_files import (
     opened,
 )
 from otel_gym.store.locks import LockedError, locked
+from otel_gym.store.media import references
 from otel_gym.store.otlp_json import MalformedLineError, spans_of_line
 from otel_gym.store.parquet import (
     Claim,
@@ -63,8 +64,6 @@ SEAL_WAIT_S = 600.0
 
 Key = tuple[str, str]
 Restore = Callable[[StoredSpan], StoredSpan]
-
-_BLOB = re.compile(r"otel_gym:blob:([0-9a-f]{64}):")
 
 
 @dataclass(frozen=True, slots=True)
@@ -598,5 +597,5 @@ def _says_more(row: Row, other: Row) -> bool:
 def _blobs_of(rows: list[Row]) -> Iterator[str]:
     for row in rows:
         for body in (row[REQUEST], row[RESPONSE]):
-            if body is not None and "otel_gym:blob:" in body:
-                yield from _BLOB.findall(body)
+            if body is not None and REFERENCE in body:
+                yield from references(body)
