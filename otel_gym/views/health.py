@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from otel_gym.identity import ID_PATTERN
 from otel_gym.store.reader import Damage, RolloutSpans, Store
 
 # What a process may count, and what to do where it is not 0. True: something is lost for good.
@@ -18,7 +19,21 @@ COUNTED: dict[str, tuple[str, bool]] = {
         "otel_gym make the provider",
         True,
     ),
-    "cut_bodies": ("bodies were kept as head, length and sha256; raise OTEL_GYM_QUEUE_BYTES", True),
+    "lost_calls": ("model calls found no room in the queue; raise OTEL_GYM_QUEUE_BYTES", True),
+    "cut_bodies": (
+        "exchanges found no room in the queue, their bodies are kept as head, length and sha256; set "
+        "OTEL_GYM_QUEUE_BYTES above the largest body",
+        True,
+    ),
+    "not_durable": (
+        "answers went on before their span was on disk, as it took longer than OTEL_GYM_DURABILITY=sync waits; "
+        "see to the disk's speed",
+        False,
+    ),
+    "refused_ids": (
+        f"calls named a rollout by what is no id, and count as without one; use {ID_PATTERN}",
+        False,
+    ),
     "uncaptured_calls": (
         "model calls carried no rollout id; send them through /ng-rollout/<id>, pass baggage on, or set "
         "OTEL_GYM_CAPTURE_UNASSIGNED=1",
@@ -26,6 +41,12 @@ COUNTED: dict[str, tuple[str, bool]] = {
     ),
 }
 _UNNAMED = ("counted by the process", False)
+
+
+def losses_said(counts: Mapping[str, int]) -> list[str]:
+    """What lies behind the counters of what is lost for good, and what to do."""
+    said = ((name, *COUNTED.get(name, _UNNAMED)) for name, number in sorted(counts.items()) if number)
+    return [f"{name}: {cure}" for name, cure, is_loss in said if is_loss]
 
 
 @dataclass(frozen=True, slots=True)
