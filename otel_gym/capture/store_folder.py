@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from otel_gym.store.folders import make_folder
-from otel_gym.store.layout import COUNTS, SPANS
+from otel_gym.store.layout import COUNTS, NOTES, SPANS
 
 # What a store may hold at its top; a folder with none of it, that is not empty, is another's.
-PARTS = frozenset({SPANS, COUNTS, "open", "blobs", "parquet"})
+PARTS = frozenset({SPANS, COUNTS, NOTES, "open", "blobs", "parquet"})
 
 
 class StoreFolderError(Exception):

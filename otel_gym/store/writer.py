@@ -12,7 +12,7 @@ from pathlib import Path
 
 from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.folders import FILE_MODE, make_folder, sync
-from otel_gym.store.layout import COUNTS, LIVE_SUFFIX, OPEN, new_writer_name, rollout_folder
+from otel_gym.store.layout import COUNTS, LIVE_SUFFIX, NOTES, OPEN, new_writer_name, rollout_folder
 from otel_gym.store.otlp_json import encode_json
 
 
@@ -22,17 +22,25 @@ class StoreWriter:
     ``sync`` True: what ``append`` returns for is on the disk, not in its cache. A failure (disk full,
     no permission, folder gone) is raised as OSError after the file was cut back to its last whole line,
     so that writing can go on later without a torn line in the middle. ``content`` gives the bodies of a
-    line their stored form, and is told here what became of the line.
+    line their stored form, and is told here what became of the line. ``notes``: what readers should know
+    of how the spans come here, written before the first of them.
     """
 
     def __init__(
-        self, directory: Path, service: str = "unknown", *, sync: bool = False, content: ContentOnce | None = None
+        self,
+        directory: Path,
+        service: str = "unknown",
+        *,
+        sync: bool = False,
+        content: ContentOnce | None = None,
+        notes: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
         self.content = content
         self.name = new_writer_name(service)
         self.sync = sync
         self._paths: dict[str, Path] = {}
+        self._notes = notes
 
     def append(self, rollout_id: str, lines: bytes | bytearray) -> None:
         """Appends lines, each with its newline, by one system call where the kernel takes them whole."""
@@ -62,6 +70,7 @@ class StoreWriter:
             except FileNotFoundError:  # someone cleared the store under us: begin anew
                 if self.content is not None:
                     self.content.forget(rollout_id)
+        self._write_notes()
         path = rollout_folder(self.directory, rollout_id) / f"{self.name}{LIVE_SUFFIX}"
         make_folder(path.parent, synced=self.sync)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, FILE_MODE)
@@ -72,6 +81,7 @@ class StoreWriter:
 
     def append_open(self, lines: bytes | bytearray) -> None:
         """Appends start records of spans that are still open."""
+        self._write_notes()
         path = self._open_spans_path()
         make_folder(path.parent, synced=self.sync)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
@@ -90,7 +100,13 @@ class StoreWriter:
 
     def write_counts(self, counts: Mapping[str, int]) -> None:
         """Replaces this process's counters (``uncaptured_calls``, ``lost_spans``) beside the spans."""
+        self._write_notes()
         self._replace(self.directory / COUNTS / f"{self.name}.json", encode_json(dict(counts)))
+
+    def _write_notes(self) -> None:
+        if self._notes:
+            self._replace(self.directory / NOTES / f"{self.name}.json", encode_json(dict(self._notes)))
+            self._notes = None
 
     def _open_spans_path(self) -> Path:
         return self.directory / OPEN / f"{self.name}{LIVE_SUFFIX}"
