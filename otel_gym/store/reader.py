@@ -133,6 +133,8 @@ class Store:
     def _by_writer(self, part: str, kind: Callable[[Any], Value], damage: Damage) -> dict[str, dict[str, Value]]:
         by_writer: dict[str, dict[str, Value]] = {}
         for path in sorted((self.directory / part).glob("*.json")):
+            if not path.is_file():
+                continue
             try:
                 said = json.loads(path.read_bytes())
                 by_writer[path.stem] = {name: kind(value) for name, value in said.items()}
