@@ -6,6 +6,9 @@ thread comes by gets a light record in ``open/<writer>.jsonl``; a span that ende
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.trace import SpanContext
 
@@ -24,23 +27,29 @@ def has_start_record(span: ReadableSpan) -> bool:
     return plain_attributes(span).get("gen_ai.operation.name") in _OPERATIONS or span.name in _ROLLOUT_SHAPE
 
 
+class _OpenSpan(NamedTuple):
+    span: Span
+    content: ContentPolicy
+    identity: Mapping[str, Any] | None
+
+
 class OpenSpans:
     """``_open`` is changed by traced code (one dict operation, atomic), all else by the recorder's thread."""
 
     def __init__(self) -> None:
-        self._open: dict[int, tuple[Span, ContentPolicy]] = {}
+        self._open: dict[int, _OpenSpan] = {}
         self._recorded: set[int] = set()
         self._lines_in_file = 0
 
-    def enter(self, span: Span, content: ContentPolicy) -> None:
-        """``content``: what of the span may be written."""
-        self._open[span.context.span_id] = (span, content)
+    def enter(self, span: Span, content: ContentPolicy, identity: Mapping[str, Any] | None = None) -> None:
+        """``content``: what of the span may be written; ``identity``: its ids, where a limit may drop them."""
+        self._open[span.context.span_id] = _OpenSpan(span, content, identity)
 
     def leave(self, context: SpanContext) -> None:
         self._open.pop(context.span_id, None)
 
     def spans(self) -> list[Span]:
-        return [span for span, _ in list(self._open.values())]
+        return [entered.span for entered in list(self._open.values())]
 
     def has_changed(self) -> bool:
         return self._open.keys() != self._recorded
@@ -58,5 +67,5 @@ class OpenSpans:
         self._recorded = set(open_spans)
 
 
-def _lines(entered: list[tuple[Span, ContentPolicy]]) -> bytes:
-    return b"".join([encode_span(span, None, content) for span, content in entered])
+def _lines(entered: list[_OpenSpan]) -> bytes:
+    return b"".join([encode_span(span, None, content, identity) for span, content, identity in entered])

@@ -43,6 +43,7 @@ class RolloutSpanProcessor(SpanProcessor):
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         try:
             attributes = plain_attributes(span)
+            stamp: Mapping[str, Any] | None = None
             if ROLLOUT_ID not in attributes or RUN_ID not in attributes or self._identities is not None:
                 identity = identity_of_start(attributes, parent_context)
                 if not is_gym_span(attributes, identity):
@@ -52,7 +53,7 @@ class RolloutSpanProcessor(SpanProcessor):
                 if self._identities is not None:
                     self._identities[_key(span)] = stamp
             if has_start_record(span):
-                self.recorder.open_spans.enter(span, self.content)
+                self.recorder.open_spans.enter(span, self.content, stamp)
                 self.recorder.wake()
         except Exception:
             log_once("a span could not be stamped with its rollout")

@@ -252,6 +252,18 @@ def test_another_providers_limits_take_neither_a_span_nor_what_it_is_about(forei
     assert (record.model, record.tokens_in, record.response) == ("toy-served", 11, ANSWER)
 
 
+def test_another_providers_limits_leave_an_open_span_its_rollout(foreign):
+    store, provider, _ = foreign
+    operation = {"gen_ai.operation.name": "execute_tool"}
+    with (
+        otel_gym.rollout(9, 2),
+        provider.get_tracer("agent").start_as_current_span("tool", attributes=operation) as span,
+    ):
+        span.set_attributes({f"k{number}": number for number in range(40)})
+        records = [one for line in start_records(store.directory) for one in spans_of_line(line)]
+    assert {(one.name, one.rollout_id, one.run_id) for one in records} >= {("tool", "9-2", "run-1")}
+
+
 def test_the_standard_variables_still_limit_spans():
     assert own_span_limits({}).max_span_attributes is None
     assert own_span_limits({}).max_events is None
