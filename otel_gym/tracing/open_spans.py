@@ -68,4 +68,9 @@ class OpenSpans:
 
 
 def _lines(entered: list[_OpenSpan]) -> bytes:
-    return b"".join([encode_span(span, None, content, identity) for span, content, identity in entered])
+    return b"".join([_line(*each) for each in entered])
+
+
+def _line(span: Span, content: ContentPolicy, identity: Mapping[str, Any] | None) -> bytes:
+    # A copy, in one step: traced code may set attributes meanwhile.
+    return encode_span(span, None, content, {**plain_attributes(span), **(identity or {})})

@@ -21,10 +21,12 @@ import otel_gym
 from otel_gym.capture.middleware import ModelCallCapture
 from otel_gym.redaction import Redactor, read_rules
 from otel_gym.store.otlp_json import spans_of_line
+from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.exporter import RolloutSpanExporter
 from otel_gym.tracing.limits import own_span_limits
+from otel_gym.tracing.open_spans import OpenSpans
 from otel_gym.tracing.pipeline import active_pipeline
 
 from ..capture.asgi import ANSWER, CHAT_PATH, EVENT_STREAM, REQUEST, body_app, json_app, send_request, sse
@@ -250,6 +252,20 @@ def test_another_providers_limits_take_neither_a_span_nor_what_it_is_about(forei
     assert call.attributes["gen_ai.usage.input_tokens"] == 11 and call.rollout_id == "9-1"
     (record,) = store.records("9-1")
     assert (record.model, record.tokens_in, record.response) == ("toy-served", 11, ANSWER)
+
+
+def test_a_span_whose_attributes_change_meanwhile_has_its_start_record(tmp_path):
+    class Busy(ContentPolicy):
+        def attributes(self, attributes):
+            for name in attributes:
+                span.set_attribute(f"{name}.more", 1)
+            return attributes
+
+    span = TracerProvider().get_tracer("agent").start_span("tool", attributes={"a": 1})
+    open_spans = OpenSpans()
+    open_spans.enter(span, Busy())
+    open_spans.write(StoreWriter(tmp_path))
+    assert len(start_records(tmp_path)) == 1
 
 
 def test_another_providers_limits_leave_an_open_span_its_rollout(foreign):
