@@ -8,8 +8,7 @@ context, since a propagator's ``extract`` starts from an empty one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from functools import lru_cache
@@ -150,15 +149,6 @@ def set_identity(identity: Identity | None) -> Token[Identity | None]:
 
 def reset_identity(token: Token[Identity | None]) -> None:
     _current.reset(token)
-
-
-@contextmanager
-def use_identity(identity: Identity | None) -> Iterator[None]:
-    token = _current.set(identity)
-    try:
-        yield
-    finally:
-        _current.reset(token)
 
 
 def identity_from_baggage(context: Context | None = None) -> Identity | None:

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 from fastapi import FastAPI
 from opentelemetry.propagate import inject
 from opentelemetry.trace import SpanKind
+from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from otel_gym.capture.middleware import ModelCallCapture
@@ -59,6 +62,7 @@ HOP_BY_HOP = frozenset(
 )
 PROPAGATION = frozenset({b"baggage", b"traceparent", b"tracestate"})
 BODILESS_STATUS = 204
+_ABSOLUTE = re.compile(rb"https?://[^/]*", re.IGNORECASE)
 
 # FastAPI's own SERVER span (newer versions make one) would hold the query, and with it the keys that some clients send
 # there. Older versions take the argument and ignore it.
@@ -159,9 +163,34 @@ def proxy_app(
         Forwarder(upstream, pool, propagate), span_kind=SpanKind.CLIENT, server_address=(upstream.host, upstream.port)
     )
     every_path = Route("/{path:path}", ProxyEdge(capture))
-    app = FastAPI(lifespan=lifespan, routes=[every_path], openapi_url=None, redirect_slashes=False, **NO_FASTAPI_SPANS)
+    app = FastAPI(
+        lifespan=lifespan,
+        routes=[every_path],
+        middleware=[Middleware(OriginForm)],
+        openapi_url=None,
+        redirect_slashes=False,
+        **NO_FASTAPI_SPANS,
+    )
     app.state.capture = capture
     return app
+
+
+class OriginForm:
+    """``POST http://host/v1/…`` is ``POST /v1/…``: how a client asks that takes this server for its HTTP proxy.
+
+    The host is not looked at, as that of ``Host`` is not: every call goes to the one upstream.
+    """
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        target = scope.get("raw_path") or b""
+        absolute = _ABSOLUTE.match(target) if scope["type"] == "http" else None
+        if absolute is not None:
+            raw_path = target[absolute.end() :] or b"/"
+            scope = {**scope, "raw_path": raw_path, "path": unquote(raw_path.decode("ascii"))}
+        await self.app(scope, receive, send)
 
 
 class ProxyEdge:
@@ -330,8 +359,12 @@ def propagated_headers(kept: Headers, sent: Iterable[tuple[bytes, bytes]]) -> He
 
 def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     lower = [(name.lower(), value) for name, value in headers]
-    named = {option.strip().lower() for name, value in lower if name == b"connection" for option in value.split(b",")}
-    return [(name, value) for name, value in lower if name not in HOP_BY_HOP and name not in named]
+    left_out = HOP_BY_HOP.union(
+        option.strip().lower() for name, value in lower if name == b"connection" for option in value.split(b",")
+    )
+    if any(name == b"transfer-encoding" for name, _ in lower):
+        left_out |= {b"content-length"}  # it does not count, and an intermediary removes it (RFC 9112 section 6.3)
+    return [(name, value) for name, value in lower if name not in left_out]
 
 
 def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from otel_gym.store.layout import COUNTS, SPANS
+from otel_gym.store.folders import make_folder
+from otel_gym.store.layout import COUNTS, NOTES, SPANS
 
 # What a store may hold at its top; a folder with none of it, that is not empty, is another's.
-PARTS = frozenset({SPANS, COUNTS, "open", "blobs", "parquet"})
+PARTS = frozenset({SPANS, COUNTS, NOTES, "open", "blobs", "parquet"})
 
 
 class StoreFolderError(Exception):
@@ -18,7 +19,7 @@ class StoreFolderError(Exception):
 def check_store_folder(directory: Path) -> None:
     """Makes the folder where it is missing. Raises StoreFolderError."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         entries = {entry.name for entry in directory.iterdir()}
         if entries and not entries & PARTS:
             raise StoreFolderError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,11 +68,12 @@ def _report(folder: Path, health: Health) -> Iterator[str]:
     yield from _section("damage", [str(damage) for damage in health.damage])
     counted = [f"{each.name}: {each.number:,} by {each.writer}; {each.cure}" for each in health.counted]
     yield from _section("dropped or not captured", counted)
+    setups = [f"setup: {_named(each.writers)}: {each.finding}; {each.cure}" for each in health.setups]
     found = [
         f"{each.kind}: {each.run_id + '/' if each.run_id else ''}{each.rollout_id}: {each.finding}; {each.cure}"
         for each in health.findings
     ]
-    yield from _section("to know", found)
+    yield from _section("to know", setups + found)
     yield "something was lost: see above" if health.has_losses else "nothing was lost"
 
 
@@ -83,10 +84,16 @@ def _section(title: str, lines: list[str]) -> Iterator[str]:
         yield f"  … {len(lines) - SHOWN} more: otel-gym doctor --json lists all"
 
 
+def _named(writers: Sequence[str]) -> str:
+    return writers[0] if len(writers) == 1 else f"{writers[0]} and {len(writers) - 1:,} more"
+
+
 def _rows(health: Health) -> Iterator[dict[str, Any]]:
     yield {"kind": "store", "rollouts": health.rollouts, "spans": health.spans, "has_losses": health.has_losses}
     for damage in health.damage:
         yield {"kind": "damage", **asdict(damage), "path": str(damage.path)}
     for each in health.counted:
         yield {"kind": "counted", **asdict(each), "is_loss": each.is_loss, "cure": each.cure}
+    for setup in health.setups:
+        yield {"kind": "setup", **asdict(setup), "finding": setup.finding}
     yield from (asdict(finding) for finding in health.findings)

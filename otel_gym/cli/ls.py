@@ -9,6 +9,7 @@ from dataclasses import asdict
 from otel_gym.cli.common import AsJson, Directory, Run, console, open_store, print_json, print_lines, progress, reader
 from otel_gym.cli.tables import footer, hints, is_terminal, rollout_lines, rollout_table
 from otel_gym.store.reader import Store
+from otel_gym.views.health import losses_said
 from otel_gym.views.selection import selected_rollouts
 from otel_gym.views.summary import RolloutSummary, summarize_rollout, superseded_marked
 
@@ -44,7 +45,8 @@ def ls(directory: Directory = None, run: Run = None, json: AsJson = False) -> St
         for group in ([row for row in rows if not row.is_unassigned], [row for row in rows if row.is_unassigned]):
             if group:
                 terminal.print(rollout_table(group, terminal.width))
-    print_lines([footer(rows, store.counts()), *hints(rows)])
+    counts = store.counts()
+    print_lines([footer(rows, counts), *losses_said(counts), *hints(rows)])
     return store
 
 

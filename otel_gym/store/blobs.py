@@ -10,6 +10,7 @@ import hashlib
 import os
 from pathlib import Path
 
+from otel_gym.store.folders import FILE_MODE, make_folder, sync
 from otel_gym.store.layout import BLOBS
 
 
@@ -63,10 +64,10 @@ class BlobStore:
             return False
 
     def _write(self, sha256: str, content: bytes) -> None:
-        _make_private(self.folder)
+        make_folder(self.folder, synced=self.fsync)
         temporary = self.folder / f".{sha256}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 if self.fsync:
@@ -77,19 +78,4 @@ class BlobStore:
             temporary.unlink(missing_ok=True)
             raise
         if self.fsync:
-            _sync_folder(self.folder)
-
-
-def _make_private(folder: Path) -> None:
-    """Makes the folder, and those above it that are missing, for the owner alone."""
-    if not folder.is_dir():
-        _make_private(folder.parent)
-        folder.mkdir(0o700, exist_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync(self.folder)

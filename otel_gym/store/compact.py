@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
@@ -22,6 +21,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from otel_gym.media import REFERENCE
+from otel_gym.store.folders import FILE_MODE, make_folder, sync
 from otel_gym.store.layout import BLOBS, COMPACTING, LIVE_SUFFIX, MANIFEST, PARQUET, rollout_folder
 from otel_gym.store.live_files import (
     LineReader,
@@ -35,6 +36,7 @@ from otel_gym.store.live_files import (
     opened,
 )
 from otel_gym.store.locks import LockedError, locked
+from otel_gym.store.media import references
 from otel_gym.store.otlp_json import MalformedLineError, spans_of_line
 from otel_gym.store.parquet import (
     Claim,
@@ -62,8 +64,6 @@ SEAL_WAIT_S = 600.0
 
 Key = tuple[str, str]
 Restore = Callable[[StoredSpan], StoredSpan]
-
-_BLOB = re.compile(r"otel_gym:blob:([0-9a-f]{64}):")
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +373,7 @@ class _Work:
     def _writer(self, first_run: str | None) -> PartWriter:
         """Writes beside the parts; two may be at work at once."""
         for folder in (PARQUET, COMPACTING, MANIFEST):
-            _make_folder(self.target / folder)
+            make_folder(self.target / folder, synced=True)
         self._temporaries += 1
         return PartWriter(self.target / COMPACTING / f"{self._temporaries}.{os.getpid()}.parquet", first_run)
 
@@ -467,10 +467,10 @@ class _Work:
         """Makes the part appear under its name, whole and on disk."""
         temporary = writer.path
         writer.close(claims)
-        temporary.chmod(0o600)
-        _sync(temporary)
+        temporary.chmod(FILE_MODE)
+        sync(temporary)
         os.replace(temporary, path)
-        _sync(path.parent)
+        sync(path.parent)
         self._write_manifest(path, writer.rows, claims)
 
     def _write_manifest(self, part: Path, rows: int, claims: list[Claim]) -> None:
@@ -493,21 +493,21 @@ class _Work:
         if not names:
             return
         source, target = self.directory / BLOBS, self.target / BLOBS
-        _make_folder(target)
-        _make_folder(self.target / COMPACTING)
+        make_folder(target, synced=True)
+        make_folder(self.target / COMPACTING, synced=True)
         for name in sorted(names):
             if (target / name).exists():
                 continue
             temporary = self.target / COMPACTING / f"{name}.{os.getpid()}"
             try:
                 shutil.copyfile(source / name, temporary)
-                temporary.chmod(0o600)
+                temporary.chmod(FILE_MODE)
             except FileNotFoundError:
                 self.done.damage.append(Damage(source / name, 0, "media that a span names is missing", "look for it"))
                 continue
-            _sync(temporary)
+            sync(temporary)
             os.replace(temporary, target / name)
-        _sync(target)
+        sync(target)
 
     # --- removing
 
@@ -597,19 +597,5 @@ def _says_more(row: Row, other: Row) -> bool:
 def _blobs_of(rows: list[Row]) -> Iterator[str]:
     for row in rows:
         for body in (row[REQUEST], row[RESPONSE]):
-            if body is not None and "otel_gym:blob:" in body:
-                yield from _BLOB.findall(body)
-
-
-def _make_folder(path: Path) -> None:
-    if not path.is_dir():
-        path.mkdir(0o700, parents=True, exist_ok=True)
-        _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            if body is not None and REFERENCE in body:
+                yield from references(body)

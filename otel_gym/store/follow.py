@@ -73,7 +73,7 @@ class Follower:
             if rollout_id is None or self._rollout_id not in (None, rollout_id):
                 continue
             for entry in _entries(folder.path):
-                if entry.name.endswith(LIVE_SUFFIX):
+                if entry.name.endswith(LIVE_SUFFIX) and entry.is_file():
                     yield rollout_id, entry
 
     def _added_to(self, path: Path, position: _Position) -> Iterator[StoredSpan]:

@@ -4,6 +4,7 @@
     <dir>/blobs/<sha256>                          media, once
     <dir>/open/<writer>.jsonl                     start records of spans that are still open
     <dir>/counts/<writer>.json                    what a process counted: uncaptured calls, lost spans
+    <dir>/notes/<writer>.json                     of its setup what weakens a promise, where anything does
     <dir>/parquet/part-*.parquet                  sealed form, nothing else in the folder
     <dir>/manifest/part-*.json                    what each part holds, for people; what counts is the parts' footers
     <dir>/compacting/                             parts that are not whole yet
@@ -24,6 +25,7 @@ from otel_gym.identity import is_valid_id
 
 SPANS = "spans"
 COUNTS = "counts"
+NOTES = "notes"
 BLOBS = "blobs"
 OPEN = "open"
 PARQUET = "parquet"

@@ -45,8 +45,10 @@ def live_files(directory: Path) -> Iterator[LiveFile]:
 
 
 def _names(folder: Path) -> list[str]:
+    """Of folders and files; whoever opened a FIFO would wait for ever."""
     try:
-        return sorted(os.listdir(folder))
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir() or entry.is_file())
     except (FileNotFoundError, NotADirectoryError):
         return []
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from otel_gym.store.folders import FILE_MODE, make_folder
+
 LOCK = "compact.lock"
 _POLL_S = 0.05
 
@@ -28,8 +30,8 @@ def locked(directory: Path, wait_s: float = 0.0) -> Iterator[None]:
     stale. The text in the file (host, pid) is for people.
     """
     path = directory / LOCK
-    directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    make_folder(directory, synced=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         _acquire(descriptor, path, wait_s)
         os.ftruncate(descriptor, 0)

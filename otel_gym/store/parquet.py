@@ -75,7 +75,11 @@ def part_name(claims: Sequence[Claim]) -> str:
 
 def part_paths(directory: Path) -> list[Path]:
     """The parts of the store at ``directory``."""
-    return sorted((directory / PARQUET).glob(f"{PART_PREFIX}*{PART_SUFFIX}"))
+    return _parts_in(directory / PARQUET)
+
+
+def _parts_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob(f"{PART_PREFIX}*{PART_SUFFIX}") if path.is_file())
 
 
 class PartWriter:
@@ -280,7 +284,7 @@ def parquet_rollouts(path: Path | str) -> list[tuple[str | None, str]]:
 
 
 def _parts(path: Path) -> list[Path]:
-    return sorted(path.glob(f"{PART_PREFIX}*{PART_SUFFIX}")) if path.is_dir() else [path]
+    return _parts_in(path) if path.is_dir() else [path]
 
 
 def _groups_of(file: pq.ParquetFile, rollout_id: str | None) -> list[int]:

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from otel_gym.conventions import BODY_BYTES, REQUEST_BODY, RESPONSE_BODY, UNASSIGNED
 from otel_gym.store.executions import Executions, by_run, executions_of, is_ambiguous
-from otel_gym.store.layout import COUNTS, OPEN, PARQUET, SPANS
+from otel_gym.store.layout import COUNTS, NOTES, OPEN, PARQUET, SPANS
 from otel_gym.store.lines import LINE_FILES, is_line_file
 from otel_gym.store.repair import Damage
 from otel_gym.store.sources import LineFiles, LiveFolders, ParquetFiles, Source, StartRecords, line_files_below
 from otel_gym.store.span import StoredSpan
 
 __all__ = ["Damage", "RolloutSpans", "Store", "StoreError", "natural_key", "open_store"]
+
+Value = TypeVar("Value")
 
 _PARQUET_SUFFIX = ".parquet"
 _BODIES = (REQUEST_BODY, RESPONSE_BODY)
@@ -118,13 +122,24 @@ class Store:
 
     def counts_by_writer(self) -> dict[str, dict[str, int]]:
         """What each process counted, by its name."""
-        by_writer: dict[str, dict[str, int]] = {}
-        for path in sorted((self.directory / COUNTS).glob("*.json")):
+        return self._by_writer(
+            COUNTS, int, Damage(self.directory, 1, "no counts", "its numbers are left out of the sums")
+        )
+
+    def notes_by_writer(self) -> dict[str, dict[str, str]]:
+        """What of its setup each process noted, by its name: only what weakens a promise."""
+        return self._by_writer(NOTES, str, Damage(self.directory, 1, "no notes", "how it was set up is not known"))
+
+    def _by_writer(self, part: str, kind: Callable[[Any], Value], damage: Damage) -> dict[str, dict[str, Value]]:
+        by_writer: dict[str, dict[str, Value]] = {}
+        for path in sorted((self.directory / part).glob("*.json")):
+            if not path.is_file():
+                continue
             try:
-                counts = json.loads(path.read_bytes())
-                by_writer[path.stem] = {name: int(number) for name, number in counts.items()}
+                said = json.loads(path.read_bytes())
+                by_writer[path.stem] = {name: kind(value) for name, value in said.items()}
             except (OSError, ValueError, AttributeError, TypeError):
-                self._report(Damage(path, 1, "no counts", "its numbers are left out of the sums"))
+                self._report(replace(damage, path=path))
         return by_writer
 
     def rollouts(self, rollout_id: str | None = None) -> Iterator[RolloutSpans]:
@@ -201,7 +216,7 @@ def _sources_of(path: Path) -> list[Source]:
         return [_source_of_file(path)]
     if not path.is_dir():
         raise StoreError(f"{path}: no such folder; give the store's folder with --dir or OTEL_GYM_DIR")
-    if any((path / part).is_dir() for part in (SPANS, OPEN, PARQUET)):
+    if any((path / part).is_dir() for part in (SPANS, OPEN, PARQUET, COUNTS)):
         return [StartRecords(path), LiveFolders(path), ParquetFiles(path / PARQUET)]
     if any(path.glob(f"*{_PARQUET_SUFFIX}")):
         return [ParquetFiles(path)]

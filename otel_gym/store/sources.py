@@ -11,6 +11,7 @@ import struct
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from io import BytesIO
 from itertools import groupby
@@ -233,7 +234,9 @@ class ParquetFiles:
                     report(_damaged_part(path, error))
 
     def _files(self) -> list[Path]:
-        return [self._path] if self._path.is_file() else sorted(self._path.glob("*.parquet"))
+        if self._path.is_file():
+            return [self._path]
+        return sorted(path for path in self._path.glob("*.parquet") if path.is_file())
 
     def _ids_of(self, path: Path, report: Report) -> frozenset[str]:
         state = _state(path)
@@ -303,13 +306,14 @@ def _state(path: Path) -> tuple[int, int, int] | None:
 
 
 def _oldest_first(folder: Path) -> list[Path]:
-    """The line files of a folder; what was written last comes last."""
-    try:
-        with os.scandir(folder) as entries:
-            found = [(entry.stat().st_mtime_ns, Path(entry.path)) for entry in entries]
-    except FileNotFoundError:
-        return []
-    return [path for _, path in sorted(found) if is_line_file(path)]
+    """The line files of a folder; what was written last comes last. Whoever opened a FIFO would wait for ever."""
+    found: list[tuple[int, Path]] = []
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if is_line_file(Path(entry.path)) and entry.is_file():
+                with suppress(FileNotFoundError):  # sealed and removed meanwhile
+                    found.append((entry.stat().st_mtime_ns, Path(entry.path)))
+    return [path for _, path in sorted(found)]
 
 
 def line_files_below(folder: Path) -> list[Path]:

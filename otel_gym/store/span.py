@@ -10,10 +10,8 @@ from otel_gym.store.blobs import BlobError, BlobStore
 from otel_gym.store.media import restore_media
 
 STATUS_UNSET = 0
-STATUS_OK = 1
 STATUS_ERROR = 2
 
-KIND_INTERNAL = 1
 KIND_SERVER = 2
 KIND_CLIENT = 3
 

@@ -11,11 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from otel_gym.store.content_once import ContentOnce
-from otel_gym.store.layout import COUNTS, LIVE_SUFFIX, OPEN, new_writer_name, rollout_folder
+from otel_gym.store.folders import FILE_MODE, make_folder, sync
+from otel_gym.store.layout import COUNTS, LIVE_SUFFIX, NOTES, OPEN, new_writer_name, rollout_folder
 from otel_gym.store.otlp_json import encode_json
-
-FOLDER_MODE = 0o700
-FILE_MODE = 0o600
 
 
 class StoreWriter:
@@ -24,17 +22,25 @@ class StoreWriter:
     ``sync`` True: what ``append`` returns for is on the disk, not in its cache. A failure (disk full,
     no permission, folder gone) is raised as OSError after the file was cut back to its last whole line,
     so that writing can go on later without a torn line in the middle. ``content`` gives the bodies of a
-    line their stored form, and is told here what became of the line.
+    line their stored form, and is told here what became of the line. ``notes``: what readers should know
+    of how the spans come here, written before the first of them.
     """
 
     def __init__(
-        self, directory: Path, service: str = "unknown", *, sync: bool = False, content: ContentOnce | None = None
+        self,
+        directory: Path,
+        service: str = "unknown",
+        *,
+        sync: bool = False,
+        content: ContentOnce | None = None,
+        notes: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
         self.content = content
         self.name = new_writer_name(service)
         self.sync = sync
         self._paths: dict[str, Path] = {}
+        self._notes = notes
 
     def append(self, rollout_id: str, lines: bytes | bytearray) -> None:
         """Appends lines, each with its newline, by one system call where the kernel takes them whole."""
@@ -64,18 +70,20 @@ class StoreWriter:
             except FileNotFoundError:  # someone cleared the store under us: begin anew
                 if self.content is not None:
                     self.content.forget(rollout_id)
+        self._write_notes()
         path = rollout_folder(self.directory, rollout_id) / f"{self.name}{LIVE_SUFFIX}"
-        self._make_folder(path.parent)
+        make_folder(path.parent, synced=self.sync)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, FILE_MODE)
         if self.sync:
-            _sync_folder(path.parent)
+            sync(path.parent)
         self._paths[rollout_id] = path
         return descriptor
 
     def append_open(self, lines: bytes | bytearray) -> None:
         """Appends start records of spans that are still open."""
+        self._write_notes()
         path = self._open_spans_path()
-        self._make_folder(path.parent)
+        make_folder(path.parent, synced=self.sync)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
         try:
             _append_whole(descriptor, lines)
@@ -92,13 +100,19 @@ class StoreWriter:
 
     def write_counts(self, counts: Mapping[str, int]) -> None:
         """Replaces this process's counters (``uncaptured_calls``, ``lost_spans``) beside the spans."""
+        self._write_notes()
         self._replace(self.directory / COUNTS / f"{self.name}.json", encode_json(dict(counts)))
+
+    def _write_notes(self) -> None:
+        if self._notes:
+            self._replace(self.directory / NOTES / f"{self.name}.json", encode_json(dict(self._notes)))
+            self._notes = None
 
     def _open_spans_path(self) -> Path:
         return self.directory / OPEN / f"{self.name}{LIVE_SUFFIX}"
 
     def _replace(self, path: Path, content: bytes | bytearray) -> None:
-        self._make_folder(path.parent)
+        make_folder(path.parent, synced=self.sync)
         temporary = path.with_suffix(".tmp")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
         try:
@@ -106,12 +120,6 @@ class StoreWriter:
         finally:
             os.close(descriptor)
         temporary.replace(path)
-
-    def _make_folder(self, folder: Path) -> None:
-        if folder.is_dir():
-            return
-        for missing in (*reversed(folder.relative_to(self.directory).parents), folder.relative_to(self.directory)):
-            (self.directory / missing).mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
 
 
 def _append_whole(descriptor: int, lines: bytes | bytearray) -> None:
@@ -128,11 +136,3 @@ def _write_all(descriptor: int, content: bytes | bytearray) -> None:
     while view:
         written = os.write(descriptor, view)
         view = view[written:]
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -22,6 +22,7 @@ from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_of_start, is_gym_span
 from otel_gym.tracing.payloads import slots
 from otel_gym.tracing.processor import storable_rollout_id
+from otel_gym.tracing.setup_notes import EXPORTER_NOTES
 
 
 class RolloutSpanExporter(SpanExporter):
@@ -36,7 +37,9 @@ class RolloutSpanExporter(SpanExporter):
         self._lock = Lock()
         self._policy = content_policy_from(settings, messages=False)
         content = content_of(settings, self._directory)
-        self._writer = StoreWriter(self._directory, "exporter", sync=settings.syncs, content=content)
+        self._writer = StoreWriter(
+            self._directory, "exporter", sync=settings.syncs, content=content, notes=EXPORTER_NOTES
+        )
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:

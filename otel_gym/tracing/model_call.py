@@ -18,6 +18,7 @@ from otel_gym.content import KeptBody, count_unsafe, fits_int64, safe_attributes
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.payloads import Payload, slots
+from otel_gym.tracing.recorder import recorder_of_this_thread
 from otel_gym.wire.bodies import decode_body
 from otel_gym.wire.exchange import Exchange, JsonObject, ParsedExchange
 from otel_gym.wire.parse import parse_exchange
@@ -86,7 +87,9 @@ def finish_model_call(span: Span, exchange: Exchange, cut: Payload | None, polic
     context = span.get_span_context()
     slots.put(context, replace(bodies if policy.bodies else Payload(), attributes=beside))
     span.end(exchange.started_unix_nano + _duration_ns(exchange))
-    slots.discard(context)
+    recorder = recorder_of_this_thread()
+    if slots.discard(context) and recorder is not None:
+        recorder.count("dropped_calls")
 
 
 def _complete(span: Span, exchange: Exchange, bodies: Payload, policy: ContentPolicy) -> dict[str, Any]:

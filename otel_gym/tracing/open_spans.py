@@ -6,14 +6,19 @@ thread comes by gets a light record in ``open/<writer>.jsonl``; a span that ende
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.trace import SpanContext
 
+from otel_gym.conventions import AGENT_STEP_SPAN, ROLLOUT_SPAN
 from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.membership import plain_attributes
 
-_ROLLOUT_SHAPE = frozenset({"rollout", "agent_step"})
+_ROLLOUT_SHAPE = frozenset({ROLLOUT_SPAN, AGENT_STEP_SPAN})
 _OPERATIONS = frozenset({"invoke_agent", "execute_tool", "chat", "generate_content", "text_completion"})
 
 
@@ -22,22 +27,29 @@ def has_start_record(span: ReadableSpan) -> bool:
     return plain_attributes(span).get("gen_ai.operation.name") in _OPERATIONS or span.name in _ROLLOUT_SHAPE
 
 
+class _OpenSpan(NamedTuple):
+    span: Span
+    content: ContentPolicy
+    identity: Mapping[str, Any] | None
+
+
 class OpenSpans:
     """``_open`` is changed by traced code (one dict operation, atomic), all else by the recorder's thread."""
 
     def __init__(self) -> None:
-        self._open: dict[int, Span] = {}
+        self._open: dict[int, _OpenSpan] = {}
         self._recorded: set[int] = set()
         self._lines_in_file = 0
 
-    def enter(self, span: Span) -> None:
-        self._open[span.context.span_id] = span
+    def enter(self, span: Span, content: ContentPolicy, identity: Mapping[str, Any] | None = None) -> None:
+        """``content``: what of the span may be written; ``identity``: its ids, where a limit may drop them."""
+        self._open[span.context.span_id] = _OpenSpan(span, content, identity)
 
     def leave(self, context: SpanContext) -> None:
         self._open.pop(context.span_id, None)
 
     def spans(self) -> list[Span]:
-        return list(self._open.values())
+        return [entered.span for entered in list(self._open.values())]
 
     def has_changed(self) -> bool:
         return self._open.keys() != self._recorded
@@ -45,7 +57,7 @@ class OpenSpans:
     def write(self, writer: StoreWriter) -> None:
         """Appends records of newly open spans; rewrites the file when more than half of its spans have ended."""
         open_spans = dict(self._open)
-        new = [span for span_id, span in open_spans.items() if span_id not in self._recorded]
+        new = [entered for span_id, entered in open_spans.items() if span_id not in self._recorded]
         if self._lines_in_file + len(new) > 2 * len(open_spans):
             writer.replace_open(_lines(list(open_spans.values())))
             self._lines_in_file = len(open_spans)
@@ -55,5 +67,10 @@ class OpenSpans:
         self._recorded = set(open_spans)
 
 
-def _lines(spans: list[Span]) -> bytes:
-    return b"".join([encode_span(span) for span in spans])
+def _lines(entered: list[_OpenSpan]) -> bytes:
+    return b"".join([_line(*each) for each in entered])
+
+
+def _line(span: Span, content: ContentPolicy, identity: Mapping[str, Any] | None) -> bytes:
+    # A copy, in one step: traced code may set attributes meanwhile.
+    return encode_span(span, None, content, {**plain_attributes(span), **(identity or {})})

@@ -29,7 +29,6 @@ class PayloadSlots:
 
     def __init__(self) -> None:
         self._slots: dict[tuple[int, int], Payload] = {}
-        self.dropped = 0
 
     def put(self, context: SpanContext, payload: Payload) -> None:
         self._slots[context.trace_id, context.span_id] = payload
@@ -37,10 +36,9 @@ class PayloadSlots:
     def take(self, context: SpanContext) -> Payload | None:
         return self._slots.pop((context.trace_id, context.span_id), None) if self._slots else None
 
-    def discard(self, context: SpanContext) -> None:
-        """Drops and counts what nobody took."""
-        if self.take(context) is not None:
-            self.dropped += 1
+    def discard(self, context: SpanContext) -> bool:
+        """Drops what nobody took; False where somebody has."""
+        return self.take(context) is not None
 
 
 slots = PayloadSlots()

@@ -32,6 +32,7 @@ from otel_gym.tracing.processor import RolloutSpanProcessor
 from otel_gym.tracing.recorder import Recorder
 from otel_gym.tracing.sampler import GymSampler
 from otel_gym.tracing.sealing import Sealer
+from otel_gym.tracing.setup_notes import foreign_provider_notes
 from otel_gym.version import __version__
 
 
@@ -72,6 +73,7 @@ class Pipeline:
 _lock = threading.Lock()
 _pipeline: Pipeline | None = None
 _decided = False
+_own_provider: TracerProvider | None = None
 
 
 def configure(
@@ -161,6 +163,7 @@ def _set_up(
 
 def _provider(service_name: str | None) -> TracerProvider:
     """The provider that is already set, else a new one, set for the process."""
+    global _own_provider
     known = trace.get_tracer_provider()
     if isinstance(known, TracerProvider):
         return known
@@ -169,6 +172,7 @@ def _provider(service_name: str | None) -> TracerProvider:
     limits = own_span_limits(os.environ)
     provider = TracerProvider(sampler, resource, id_generator=GymIdGenerator(), span_limits=limits)
     trace.set_tracer_provider(provider)
+    _own_provider = provider
     return provider
 
 
@@ -180,9 +184,10 @@ def _recorder(folder: Path, settings: Settings, provider: TracerProvider, announ
     def new_writer() -> StoreWriter:
         if announce and os.getpid() == process:
             print(f"otel_gym: spans go to {folder}", file=sys.stderr)
-        return StoreWriter(folder, service, sync=settings.syncs, content=content_of(settings, folder))
+        return StoreWriter(folder, service, sync=settings.syncs, content=content_of(settings, folder), notes=notes)
 
     process = os.getpid()
+    notes = foreign_provider_notes(provider) if provider is not _own_provider else None
     return Recorder(
         new_writer,
         settings.queue_bytes,

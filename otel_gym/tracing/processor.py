@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind
 
 from otel_gym.conventions import ROLLOUT_ID, ROLLOUT_SPAN, RUN_ID, UNASSIGNED
 from otel_gym.identity import Identity, is_valid_id
-from otel_gym.tracing.content_policy import ContentPolicy
+from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.tracing.encode import SERVER_SPAN_BYTES, encode_span
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes, identity_of_start, is_gym_span, plain_attributes
@@ -31,18 +31,19 @@ class RolloutSpanProcessor(SpanProcessor):
         self,
         recorder: Recorder,
         run_id: str | None = None,
-        content: ContentPolicy | None = None,
+        content: ContentPolicy = DEFAULT_POLICY,
         *,
         keeps_identity: bool = False,
     ) -> None:
         self.recorder = recorder
         self.run_id = run_id
-        self.content = content or ContentPolicy()
+        self.content = content
         self._identities: dict[tuple[int, int], Mapping[str, Any]] | None = {} if keeps_identity else None
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         try:
             attributes = plain_attributes(span)
+            stamp: Mapping[str, Any] | None = None
             if ROLLOUT_ID not in attributes or RUN_ID not in attributes or self._identities is not None:
                 identity = identity_of_start(attributes, parent_context)
                 if not is_gym_span(attributes, identity):
@@ -52,7 +53,7 @@ class RolloutSpanProcessor(SpanProcessor):
                 if self._identities is not None:
                     self._identities[_key(span)] = stamp
             if has_start_record(span):
-                self.recorder.open_spans.enter(span)
+                self.recorder.open_spans.enter(span, self.content, stamp)
                 self.recorder.wake()
         except Exception:
             log_once("a span could not be stamped with its rollout")

@@ -5,15 +5,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from otel_gym.identity import ID_PATTERN
 from otel_gym.store.reader import Damage, RolloutSpans, Store
 
 # What a process may count, and what to do where it is not 0. True: something is lost for good.
 COUNTED: dict[str, tuple[str, bool]] = {
     "lost_spans": ("spans were not written; see to the disk's space and rights, or raise OTEL_GYM_QUEUE_BYTES", True),
-    "cut_bodies": ("bodies were kept as head, length and sha256; raise OTEL_GYM_QUEUE_BYTES", True),
+    "dropped_calls": (
+        "model calls were made under a TracerProvider whose sampler drops them; let it record all spans, or let "
+        "otel_gym make the provider",
+        True,
+    ),
+    "lost_calls": ("model calls found no room in the queue; raise OTEL_GYM_QUEUE_BYTES", True),
+    "cut_bodies": (
+        "exchanges found no room in the queue, their bodies are kept as head, length and sha256; set "
+        "OTEL_GYM_QUEUE_BYTES above the largest body",
+        True,
+    ),
+    "not_durable": (
+        "answers went on before their span was on disk, as it took longer than OTEL_GYM_DURABILITY=sync waits; "
+        "see to the disk's speed",
+        False,
+    ),
+    "refused_ids": (
+        f"calls named a rollout by what is no id, and count as without one; use {ID_PATTERN}",
+        False,
+    ),
     "uncaptured_calls": (
         "model calls carried no rollout id; send them through /ng-rollout/<id>, pass baggage on, or set "
         "OTEL_GYM_CAPTURE_UNASSIGNED=1",
@@ -21,6 +41,12 @@ COUNTED: dict[str, tuple[str, bool]] = {
     ),
 }
 _UNNAMED = ("counted by the process", False)
+
+
+def losses_said(counts: Mapping[str, int]) -> list[str]:
+    """What lies behind the counters of what is lost for good, and what to do."""
+    said = ((name, *COUNTED.get(name, _UNNAMED)) for name, number in sorted(counts.items()) if number)
+    return [f"{name}: {cure}" for name, cure, is_loss in said if is_loss]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +66,34 @@ class Counted:
         return COUNTED.get(self.name, _UNNAMED)[1]
 
 
+# What a process may note of its setup, and what that weakens.
+NOTED: dict[str, str] = {
+    "written_by": "written by the exporter alone: spans that never ended, and those that are not sampled, are missing",
+    "provider": "the TracerProvider is another's: otel_gym sends no OTLP copy",
+    "sampler": "what its sampler drops is not stored ({})",
+    "limits": "its limits may drop what your code sets on spans",
+    "id_generator": (
+        "its ids ({}) may repeat where code is seeded, and servers behind a URL prefix fall into traces of their own"
+    ),
+}
+_SETUP_CURE = "call otel_gym.configure() first, and add what else there is to the provider that it makes"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How processes were set up, where that weakens what a store promises. Nothing is lost by it for certain."""
+
+    writers: tuple[str, ...]
+    notes: Mapping[str, str]
+    cure: str = _SETUP_CURE
+
+    @property
+    def finding(self) -> str:
+        return "; ".join(
+            NOTED[name].format(value) if name in NOTED else f"{name}: {value}" for name, value in self.notes.items()
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutFinding:
     """Something about one rollout that changes how its figures read."""
@@ -57,6 +111,7 @@ class Health:
     spans: int = 0
     damage: list[Damage] = field(default_factory=list)
     counted: list[Counted] = field(default_factory=list)
+    setups: list[Setup] = field(default_factory=list)
     findings: list[RolloutFinding] = field(default_factory=list)
 
     @property
@@ -73,8 +128,17 @@ def examine(store: Store) -> Health:
         health.findings += _findings_of(rollout)
     for writer, counts in store.counts_by_writer().items():
         health.counted += [Counted(writer, name, number) for name, number in counts.items() if number]
+    health.setups = _setups(store.notes_by_writer())
     health.damage = store.damage
     return health
+
+
+def _setups(notes_by_writer: Mapping[str, Mapping[str, str]]) -> list[Setup]:
+    """One for all processes that were set up alike."""
+    writers: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for writer, notes in notes_by_writer.items():
+        writers.setdefault(tuple(notes.items()), []).append(writer)
+    return [Setup(tuple(names), dict(notes)) for notes, names in writers.items()]
 
 
 def _findings_of(rollout: RolloutSpans) -> Iterator[RolloutFinding]:

@@ -478,6 +478,67 @@ def test_an_upstream_that_answers_before_it_has_read_all_is_heard(store: Path, p
         assert records_of(store)[0].status_code == 413
 
 
+def exchanged(url: str, sent: bytes) -> bytes:
+    """What comes back for bytes that no client library would send, until the proxy closes the connection."""
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(sent)
+        received = b""
+        while chunk := connection.recv(65536):
+            received += chunk
+        return received
+
+
+@pytest.mark.parametrize(
+    "target", [f"http://model.local:8000{PREFIXED_CHAT}?a=%2F", f"HTTP://model.local{PREFIXED_CHAT}?a=%2F"]
+)
+def test_a_client_that_took_the_proxy_for_its_http_proxy_got_404(store: Path, proxy: Proxy, target: str) -> None:
+    body = json.dumps(QUESTION).encode()
+    head = f"POST {target} HTTP/1.1\r\nhost: model.local\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+    with proxy(answering(json.dumps(ANSWER).encode())) as (url, upstream):
+        assert exchanged(url, head.encode() + body).startswith(b"HTTP/1.1 200 ")
+        assert (upstream.scopes[0]["raw_path"], upstream.scopes[0]["query_string"]) == (CHAT.encode(), b"a=%2F")
+        assert records_of(store)[0].request["messages"] == QUESTION["messages"]
+
+
+def test_the_bare_name_of_a_host_asks_for_its_root(store: Path, proxy: Proxy) -> None:
+    with proxy(answering(b"{}")) as (url, upstream):
+        exchanged(url, b"GET http://model.local HTTP/1.1\r\nhost: model.local\r\nconnection: close\r\n\r\n")
+        assert upstream.scopes[0]["raw_path"] == b"/"
+
+
+def test_a_length_beside_chunks_made_the_proxy_fail(store: Path, proxy: Proxy) -> None:
+    body = json.dumps(QUESTION).encode()
+    head = f"POST {PREFIXED_CHAT} HTTP/1.1\r\nhost: h\r\nconnection: close\r\ntransfer-encoding: chunked\r\n"
+    chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    with proxy(answering(json.dumps(ANSWER).encode())) as (url, upstream):
+        for length in (3, len(body) + 5):
+            sent = f"{head}content-length: {length}\r\n\r\n".encode() + chunks
+            assert exchanged(url, sent).startswith(b"HTTP/1.1 200 ")
+        assert "content-length" not in dict(upstream.headers)
+        assert [record.request["messages"] for record in records_of(store, count=2)] == [QUESTION["messages"]] * 2
+
+
+def test_an_answer_with_a_length_beside_chunks_is_whole(store: Path) -> None:
+    body = json.dumps(ANSWER).encode()
+    head = (
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n"
+    )
+
+    def answer_once(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+            connection.recv(65536)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=answer_once, args=(listener,), daemon=True).start()
+        upstream = upstream_of(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        with served(server_config(proxy_app(upstream))) as url, client() as http:
+            assert http.post(url + PREFIXED_CHAT, json=QUESTION).content == body
+
+
 def test_expect_100_continue_is_answered_by_the_proxy(store: Path, proxy: Proxy) -> None:
     """As curl asks before it sends a long body."""
     with proxy(answering(b"{}")) as (url, upstream), client() as http:

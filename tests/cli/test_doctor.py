@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,12 @@ from typing import Any
 
 import pytest
 
+import otel_gym
+from otel_gym.capture.middleware import ModelCallCapture
+from otel_gym.store.reader import Store
+from otel_gym.views.health import COUNTED
+
+from ..capture.asgi import ANSWER, CHAT_PATH, json_app, send_request
 from ..store.lines import encoded, live_file, write
 from .conftest import Invoke
 
@@ -64,6 +72,32 @@ def test_what_processes_counted_is_told_with_what_to_do(tmp_path: Path, invoke: 
     assert invoke("doctor", tmp_path).exit_code == 1
     counts.write_text("{")
     assert invoke("doctor", tmp_path).exit_code == 1
+
+
+def test_a_body_of_100_mb_is_kept_as_its_head_and_the_setting_that_cures_it_is_said(
+    tmp_path: Path, invoke: Invoke, rows: Rows
+) -> None:
+    otel_gym.configure(directory=tmp_path)
+    megabyte = b"x" * 1_000_000  # the same hundred times, so that only what is recorded takes memory
+    incoming = [{"type": "http.request", "body": megabyte, "more_body": number < 100} for number in range(1, 101)]
+    capture = ModelCallCapture(json_app(ANSWER))
+    asyncio.run(send_request(capture, f"/ng-rollout/1-0{CHAT_PATH}", incoming=incoming))
+    assert otel_gym.flush(10)
+    (call,) = [span for span in Store(tmp_path).spans("1-0") if "gym.request.body" in span.attributes]
+    assert call.attributes["gym.request.body.bytes"] == 100_000_000
+    assert len(call.attributes["gym.request.body"]) == 64 * 1024
+
+    (counted,) = of_kind(rows(tmp_path), "counted")
+    assert (counted["name"], counted["number"], counted["is_loss"]) == ("cut_bodies", 1, True)
+    for command in (("doctor", tmp_path), ("ls", "--dir", tmp_path)):
+        said = invoke(*command).stdout
+        assert "cut_bodies: 1" in said and "set OTEL_GYM_QUEUE_BYTES above the largest body" in said
+    assert invoke("doctor", tmp_path).exit_code == 1
+
+
+def test_every_counter_of_ours_is_explained() -> None:
+    source = "".join(path.read_text() for path in Path(otel_gym.__file__).parent.rglob("*.py"))
+    assert set(re.findall(r"\.count\(\"(\w+)\"\)", source)) <= COUNTED.keys()
 
 
 def test_unfinished_rerun_and_ambiguous_rollouts_are_told(tmp_path: Path, invoke: Invoke, rows: Rows) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_gym.media import without_media
 from otel_gym.store.blobs import BlobError, BlobStore
 from otel_gym.store.media import extract_media, references, restore_media
 
@@ -77,6 +78,7 @@ def test_media_of_every_api_leaves_the_text(part, separators):
     assert len(stored) < 420 and "what is this" in stored
     json.loads(stored)
     assert references(stored) == {sha256: len(content) for sha256, content in kept.contents.items()}
+    assert without_media(text) == stored
 
 
 NO_MEDIA = {

@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 from opentelemetry import trace
@@ -17,11 +19,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import otel_gym
 from otel_gym.capture.middleware import ModelCallCapture
+from otel_gym.redaction import Redactor, read_rules
 from otel_gym.store.otlp_json import spans_of_line
+from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.exporter import RolloutSpanExporter
 from otel_gym.tracing.limits import own_span_limits
+from otel_gym.tracing.open_spans import OpenSpans
 from otel_gym.tracing.pipeline import active_pipeline
 
 from ..capture.asgi import ANSWER, CHAT_PATH, EVENT_STREAM, REQUEST, body_app, json_app, send_request, sse
@@ -35,6 +40,14 @@ def strict(line: bytes) -> dict:
         raise AssertionError(constant)
 
     return json.loads(line.decode("utf-8"), parse_constant=refuse)
+
+
+def start_records(directory: Path) -> list[bytes]:
+    """Of the spans that are open now; the recorder writes them when it comes by."""
+    deadline = time.monotonic() + 10
+    while not (paths := list(directory.glob("open/*.jsonl"))) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return [line for path in paths for line in path.read_bytes().splitlines(keepends=True)]
 
 
 @pytest.fixture
@@ -122,6 +135,22 @@ def test_redaction_can_be_switched_off(tmp_path):
         subprocess.run([sys.executable, "-c", program], env=environ, check=True, timeout=60)
         text = "".join(path.read_text() for path in directory.rglob("*.jsonl"))
         assert kept in text and not any(word in text for word in gone.split())
+
+
+def test_the_users_rules_and_no_media_hold_for_spans_that_are_still_open(live_store):
+    rules = Redactor(read_rules("/EMP-[0-9]+/"))
+    active_pipeline().processor.content = ContentPolicy(media=False, redactor=rules)
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "badge": "EMP-123456",
+        "picture": "data:image/png;base64," + "iVBORw0KGgo" + "A" * 1001,
+    }
+    with trace.get_tracer("agent").start_as_current_span("execute_tool scan", attributes=attributes):
+        (line,) = start_records(live_store.directory)
+    assert b"EMP-123456" not in line and b"iVBORw0KGgo" not in line
+    (span,) = spans_of_line(line)
+    assert span.attributes["badge"] == "[redacted]"
+    assert span.attributes["picture"].startswith("data:image/png;base64,otel_gym:blob:")
 
 
 def test_no_media_keeps_hash_type_and_length_of_a_picture(live_store):
@@ -223,6 +252,32 @@ def test_another_providers_limits_take_neither_a_span_nor_what_it_is_about(forei
     assert call.attributes["gen_ai.usage.input_tokens"] == 11 and call.rollout_id == "9-1"
     (record,) = store.records("9-1")
     assert (record.model, record.tokens_in, record.response) == ("toy-served", 11, ANSWER)
+
+
+def test_a_span_whose_attributes_change_meanwhile_has_its_start_record(tmp_path):
+    class Busy(ContentPolicy):
+        def attributes(self, attributes):
+            for name in attributes:
+                span.set_attribute(f"{name}.more", 1)
+            return attributes
+
+    span = TracerProvider().get_tracer("agent").start_span("tool", attributes={"a": 1})
+    open_spans = OpenSpans()
+    open_spans.enter(span, Busy())
+    open_spans.write(StoreWriter(tmp_path))
+    assert len(start_records(tmp_path)) == 1
+
+
+def test_another_providers_limits_leave_an_open_span_its_rollout(foreign):
+    store, provider, _ = foreign
+    operation = {"gen_ai.operation.name": "execute_tool"}
+    with (
+        otel_gym.rollout(9, 2),
+        provider.get_tracer("agent").start_as_current_span("tool", attributes=operation) as span,
+    ):
+        span.set_attributes({f"k{number}": number for number in range(40)})
+        records = [one for line in start_records(store.directory) for one in spans_of_line(line)]
+    assert {(one.name, one.rollout_id, one.run_id) for one in records} >= {("tool", "9-2", "run-1")}
 
 
 def test_the_standard_variables_still_limit_spans():
