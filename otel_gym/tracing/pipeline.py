@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -197,6 +198,7 @@ def _recorder(folder: Path, settings: Settings, provider: TracerProvider, announ
     )
 
 
+# By identity: a provider of another vendor may not be hashable.
 _joined: dict[int, RolloutSpanProcessor] = {}
 
 
@@ -208,6 +210,7 @@ def _joined_processor(
     if processor is None:
         processor = RolloutSpanProcessor(recorder, run_id, content, keeps_identity=drops_attributes(provider))
         _joined[id(provider)] = processor
+        weakref.finalize(provider, _joined.pop, id(provider), None).atexit = False
         provider.add_span_processor(processor)
         # After the provider's own handler was registered, so before it runs: every processor of the
         # provider still sees the spans that our thread ends.

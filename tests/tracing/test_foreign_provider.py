@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
@@ -84,3 +85,15 @@ def test_calls_that_the_providers_sampler_drops_are_counted_and_doctor_says_so(t
     result = CliRunner().invoke(app, ["doctor", str(tmp_path)])
     assert "dropped_calls: 2" in result.stdout and "sampler" in result.stdout
     assert result.exit_code == 1
+
+
+def test_a_provider_that_takes_the_place_of_a_freed_one_is_stored_too(tmp_path):
+    for _ in range(10):
+        provider = TracerProvider(shutdown_on_exit=False)
+        otel_gym.configure(directory=tmp_path, tracer_provider=provider)
+        provider.get_tracer("mine").start_span("step", attributes={"gym.rollout.id": "13-0"}).end()
+        assert otel_gym.flush(10)
+        del provider
+        otel_gym.configure(directory=tmp_path, tracer_provider=TracerProvider(shutdown_on_exit=False))
+        gc.collect()
+    assert len(list(Store(tmp_path).spans("13-0"))) == 10
