@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -130,14 +130,16 @@ class Redactor:
             if any(map(self._is_secret_name, names)):
                 return False
             _room_in(self._clean_names).add(names)
-        values: Collection[Any] = attributes.values()
-        kinds = set(map(type, values)) - _SIMPLE
-        if kinds == _TUPLE:
-            values = [item for value in values for item in (value if type(value) is tuple else (value,))]
-            kinds = set(map(type, values)) - _SIMPLE
-        if kinds:
-            return False
+        values = attributes.values()
         texts = [value for value in values if type(value) is str]
+        kinds = set(map(type, values))
+        if not kinds <= _SIMPLE:
+            if not kinds <= _SIMPLE_OR_TUPLE:
+                return False
+            for items in [value for value in values if type(value) is tuple]:
+                if not _SIMPLE.issuperset(map(type, items)):
+                    return False
+                texts += [item for item in items if type(item) is str]
         if not texts:
             return True
         together = "\n".join(texts)
@@ -164,14 +166,11 @@ class Redactor:
         findings: list[Finding] = []
         for anchor in self._anchors:
             literal, pattern, is_common = anchor
-            if is_common:
-                if pattern.search(text, begin) is None:
-                    continue
-                matches = pattern.finditer(text, begin)
-            elif text.find(literal, begin, stop) < 0:
+            if not is_common and text.find(literal, begin, stop) < 0:
                 continue
-            else:
-                matches = _matches(anchor, text, begin, stop)
+            if pattern.search(text, begin) is None:
+                continue
+            matches = pattern.finditer(text, begin) if is_common else _matches(anchor, text, begin, stop)
             covered = begin
             for match in matches:
                 if match.start() >= stop:
@@ -211,7 +210,7 @@ _SHORT = 100
 _KNOWN = 4096
 
 _SIMPLE = frozenset({str, int, float, bool, type(None)})
-_TUPLE = {tuple}
+_SIMPLE_OR_TUPLE = _SIMPLE | {tuple}
 _STRING_OR_NUMBER = re.compile(r'"(?:[^"\\\n]|\\.)*+"|-?\d[\d.eE+-]*+')
 _JSON_STARTS = ("{", "[", "data:", "event:", ":")
 

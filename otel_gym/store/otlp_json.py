@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from otel_gym.content import fits_int64, safe_text
@@ -149,18 +150,20 @@ def encode_attributes(attributes: Mapping[str, Any]) -> bytes:
         template = _templates[key] = _new_template(*key)
     for index in template.others:
         values[index] = any_value(values[index])
-    for index in template.ints:
-        if not fits_int64(values[index]):
-            return _encode(key_values(attributes))
+    if template.ints is not None and not _fit_int64(template.ints(values)):
+        return _encode(key_values(attributes))
     return template.format % tuple(map(_encode, values))
 
 
 class _Template(NamedTuple):
-    """``format`` has a place for each encoded value; those at ``others`` are whole AnyValues."""
+    """``format`` has a place for each encoded value; those at ``others`` are whole AnyValues.
+
+    ``ints`` picks the integers.
+    """
 
     format: bytes
     others: tuple[int, ...]
-    ints: tuple[int, ...]
+    ints: Callable[[Sequence[Any]], tuple[int, ...]] | None
 
 
 _templates: dict[tuple[tuple[str, ...], tuple[type, ...]], _Template] = {}
@@ -174,8 +177,13 @@ def _new_template(names: tuple[str, ...], types: tuple[type, ...]) -> _Template:
         for name, kind in zip(names, types, strict=True)
     ]
     others = tuple(index for index, kind in enumerate(types) if kind not in _PLACES)
-    ints = tuple(index for index, kind in enumerate(types) if kind is int)
-    return _Template(b"[" + b",".join(pairs) + b"]", others, ints)
+    ints = [index for index, kind in enumerate(types) if kind is int]
+    # Of one index alone itemgetter would make no tuple.
+    return _Template(b"[" + b",".join(pairs) + b"]", others, itemgetter(*ints, ints[0]) if ints else None)
+
+
+def _fit_int64(numbers: tuple[int, ...]) -> bool:
+    return fits_int64(min(numbers)) and fits_int64(max(numbers))
 
 
 def python_value(value: Any) -> Any:

@@ -211,10 +211,11 @@ def _dropped(part: Any) -> bytes:
 # Where HTTP instrumentations, old and new, put a URL's query. Clients send keys in it.
 _QUERIES = ("url.query",)
 _URLS = ("url.full", "http.url", "http.target")
+_WITH_QUERIES = frozenset({*_QUERIES, *_URLS})
 
 
 def _without_queries(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not any(name in attributes for name in (*_QUERIES, *_URLS)):
+    if _WITH_QUERIES.isdisjoint(attributes):
         return attributes
     kept = {name: value for name, value in attributes.items() if name not in _QUERIES}
     return kept | {name: str(kept[name]).partition("?")[0] for name in _URLS if name in kept}

@@ -112,21 +112,21 @@ class Recorder:
         """Writes the line of a span, newline included."""
         if threading.get_ident() == self._thread_id:  # made by a job: part of the batch at hand
             self._keep(rollout_id, line)
-        else:
-            self._add(_Item(len(line), rollout_id, line, None, None))
+        elif not self._submit(_Item(len(line), rollout_id, line, None, None), len(line)):
+            self._no_room()
+        elif self.pending_bytes * 2 > self._queue_bytes:
+            time.sleep(0)  # let the thread have the interpreter: slower, but nothing is lost
 
     def add_span(self, rollout_id: str, encode: Encode, size: int) -> None:
         """Writes the line that ``encode`` makes, on the thread; ``size`` is about what waits until then."""
         if threading.get_ident() == self._thread_id:
             self._keep(rollout_id, encode(self._content()))
-        else:
-            self._add(_Item(size, rollout_id, run=lambda: encode(self._content())))
+        elif not self._submit(_Item(size, rollout_id, run=lambda: encode(self._content())), size):
+            self._no_room()
 
-    def _add(self, item: _Item) -> None:
-        if not self._submit(item, item.size):
-            self.spans_lost += 1
-        if self.pending_bytes * 2 > self._queue_bytes:
-            time.sleep(0)  # let the thread have the interpreter: slower, but nothing is lost
+    def _no_room(self) -> None:
+        self.spans_lost += 1
+        time.sleep(0)
 
     def rollout_ended(self, rollout_id: str) -> None:
         """The root span of a rollout was handed over: its files may be sealed."""
@@ -150,10 +150,8 @@ class Recorder:
             self._submitted += 1
             if self._thread is None:
                 self._start()
-            elif self._asleep:
-                self._condition.notify_all()
-            elif item.written is not None:
-                self._hurry = True
+            elif self._asleep or item.written is not None:
+                self._hurry = self._hurry or item.written is not None
                 self._condition.notify_all()
             return True
 
