@@ -12,6 +12,7 @@ machine, and no credentials are added. ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` ar
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
@@ -40,6 +41,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 CONNECT_TIMEOUT_S = 10.0
+# How long a request that cannot be forwarded is read for its record.
+REST_TIMEOUT_S = 5.0
 # Below the 5 s of uvicorn, which most model servers run under: a connection that the server is about to close is
 # not taken for the next call.
 KEEP_ALIVE_S = 3.0
@@ -273,6 +276,7 @@ class _Forwarding:
         except httpx.TransportError as error:
             timeout = isinstance(error, httpx.TimeoutException)
             self._state(None, "upstream_timeout" if timeout else "upstream_unreachable")
+            await self._read_rest()
             raise _raised(error, f"no answer from {self.forwarder.upstream}: {_reason(error)}") from error
         finally:
             self.body_read.set()
@@ -322,6 +326,15 @@ class _Forwarding:
             if message.get("body"):
                 yield message["body"]
         self.body_read.set()
+
+    async def _read_rest(self) -> None:
+        """What the client sends to nobody: it belongs to the record of the call."""
+        if self.body_read.is_set():
+            return
+        with contextlib.suppress(TimeoutError, _ClientLeftError):
+            async with asyncio.timeout(REST_TIMEOUT_S):
+                async for _ in self._body():
+                    pass
 
     def _state(self, upstream_status: int | None, local_reason: str | None = None) -> None:
         """Where the answer comes from, said in the place where NeMo Gym's model servers say it."""

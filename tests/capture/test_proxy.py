@@ -377,6 +377,21 @@ def test_an_unreachable_upstream_is_502_in_the_dialect_of_the_call(
     assert (record.error_category, record.status_code, record.response_source) == ("connection", None, "local")
 
 
+def test_a_request_that_arrives_after_the_upstream_refused_is_recorded_whole(store: Path) -> None:
+    """Clients send headers and body apart, and a refused connection is often known in between."""
+
+    def late() -> Iterator[bytes]:
+        time.sleep(0.3)
+        yield json.dumps(QUESTION).encode()
+
+    with listen("127.0.0.1", 0) as unused:
+        nobody = url_of(unused)
+    with served(server_config(proxy_app(upstream_of(nobody)))) as url, client() as http:
+        assert http.post(url + PREFIXED_CHAT, content=late()).status_code == 502
+        record = records_of(store)[0]
+    assert record.request == QUESTION
+
+
 def test_an_upstream_that_hangs_up_without_an_answer_is_502(store: Path) -> None:
     listener = listen("127.0.0.1", 0)
 
