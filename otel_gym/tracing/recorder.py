@@ -116,9 +116,9 @@ class Recorder:
     def add_span(self, rollout_id: str, encode: Encode, size: int) -> None:
         """Writes the line that ``encode`` makes, on the thread; ``size`` is about what waits until then."""
         if threading.get_ident() == self._thread_id:
-            self._keep(rollout_id, encode(self._content()))
+            self._keep(rollout_id, encode(self._content_for(rollout_id)))
         else:
-            self._add(_Item(size, rollout_id, run=lambda: encode(self._content())))
+            self._add(_Item(size, rollout_id, run=lambda: encode(self._content_for(rollout_id))))
 
     def _add(self, item: _Item) -> None:
         if not self._submit(item, item.size):
@@ -242,8 +242,8 @@ class Recorder:
             except Exception as error:
                 self._lose(len(batch), error)
 
-    def _content(self) -> ContentOnce | None:
-        return self._current_writer().content
+    def _content_for(self, rollout_id: str) -> ContentOnce | None:
+        return self._current_writer().content_for(rollout_id)
 
     def _current_writer(self) -> StoreWriter:
         if self._writer is None:
