@@ -29,6 +29,7 @@ from opentelemetry.trace import SpanKind
 
 import reference
 import report_drivers_once
+import report_drivers_parquet
 from captured import CaptureSession, StoredCall, always
 from otel_gym.records.model_call import extract_token_stats
 from otel_gym.records.retries import Attempt, logical_calls
@@ -637,6 +638,7 @@ DRIVERS: tuple[tuple[Callable[[Path], bool], Driver], ...] = (
     (_leaves_a_span_open, drive_abandoned_stream),
     (report_drivers_once.has_history, report_drivers_once.drive_history),
     (report_drivers_once.has_media, report_drivers_once.drive_media),
+    (report_drivers_parquet.has_rows, report_drivers_parquet.drive_rows),
     *STORE_DRIVERS,
 )
 

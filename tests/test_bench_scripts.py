@@ -10,6 +10,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CHUNK = {"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"content": "alpha"}, "finish_reason": "stop"}]}
+ROWS = """{"file":"a","rollout_id":"0-0","content":null,"finish_reason":null,"tool_calls":[],"metadata":{}}
+{"file":"b","rollout_id":"0-1","content":[{"type":"text","text":"x"}],"finish_reason":"stop","metadata":{"k":{}}}
+{"file":"b","content":"x","tool_calls":[{"name":"ls"}],"metadata":null}
+"""
 STREAM = f"data: {json.dumps(CHUNK)}\r\n\r\ndata: [DONE]\r\n\r\n"
 
 
@@ -60,6 +64,8 @@ def test_reports_of_every_shape_are_judged(tmp_path):
             {"asgi_messages.json": hang_up, "exception.json": {"kind": "CancelledError"}},
             {**chat, "error_category": "cancelled", "ended_spans": 1, "records": 1},
         ),
+        "types-change": ({"rows.jsonl": ROWS}, {"rows": 3, "read_together_rows": 3, "round_trip_equal": True}),
+        "types-told": ({"rows.jsonl": ROWS}, {"finish_reason_type": "string", "content_type": "string", "rows": 2}),
     }
     assert verdicts(tmp_path, reports) == {
         "nulls": "right",
@@ -68,6 +74,8 @@ def test_reports_of_every_shape_are_judged(tmp_path):
         "split-alone": "right",
         "split-differs": "wrong",
         "raises": "right",
+        "types-change": "right",
+        "types-told": "wrong",
     }
 
 

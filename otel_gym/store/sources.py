@@ -25,7 +25,7 @@ from otel_gym.store.layout import OPEN, SPANS, rollout_folder, rollout_id_of_fol
 from otel_gym.store.lines import GZIP, ZSTD, Line, Report, is_line_file, lines_of_file, spans_of, spans_of_file
 from otel_gym.store.repair import Damage
 from otel_gym.store.span import StoredSpan
-from otel_gym.store.whole_requests import whole_requests
+from otel_gym.store.whole_requests import Gap, media_at_hand, whole_requests
 
 
 class Source(Protocol):
@@ -215,10 +215,14 @@ class _Places:
 
 
 class ParquetFiles:
-    """Sealed files: a folder of ``*.parquet``, or one of them. Bodies are whole in them."""
+    """Sealed files: a folder of ``*.parquet``, or one of them. Bodies are whole in them; their media lies in the store
+    that the folder is part of.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        folder = path.parent if path.is_file() else path
+        self._blobs = BlobStore(folder.absolute().parent)
         self._ids: dict[Path, tuple[tuple[int, int, int], frozenset[str]]] = {}
 
     def rollout_ids(self, report: Report) -> Iterable[str]:
@@ -229,7 +233,9 @@ class ParquetFiles:
             if rollout_id in self._ids_of(path, report):
                 parquet = import_module("otel_gym.store.parquet")  # pyarrow is slow to load
                 try:
-                    yield from parquet.parquet_spans(path, rollout_id)
+                    for span in parquet.parquet_spans(path, rollout_id):
+                        _report_gaps(media_at_hand(span, self._blobs), path, report)
+                        yield span
                 except parquet.PartError as error:
                     report(_damaged_part(path, error))
 
@@ -268,9 +274,13 @@ def with_whole_requests(
     store in which media may lie; what cannot be put together is reported.
     """
     spans = list(spans)
-    for gap in whole_requests(spans, None if directory is None else BlobStore(directory)):
-        report(Damage(path, 0, str(gap), "these bodies are absent; all else was read"))
+    _report_gaps(whole_requests(spans, None if directory is None else BlobStore(directory)), path, report)
     return spans
+
+
+def _report_gaps(gaps: Iterable[Gap], path: Path, report: Report) -> None:
+    for gap in gaps:
+        report(Damage(path, 0, str(gap), "these bodies are absent; all else was read"))
 
 
 _ID = re.escape(ROLLOUT_ID.encode())

@@ -53,6 +53,21 @@ class StoreWriter:
         if self.content is not None:
             self.content.committed(rollout_id)
 
+    def content_for(self, rollout_id: str) -> ContentOnce | None:
+        """What gives the bodies of the rollout's next line their stored form.
+
+        A file may have been sealed and removed since the last line: the next one builds on nothing in it.
+        """
+        path = self._paths.get(rollout_id)
+        if self.content is not None and path is not None and not path.exists():
+            self._begin_anew(rollout_id)
+        return self.content
+
+    def _begin_anew(self, rollout_id: str) -> None:
+        del self._paths[rollout_id]
+        if self.content is not None:
+            self.content.forget(rollout_id)
+
     def _append(self, rollout_id: str, lines: bytes | bytearray) -> None:
         descriptor = self._open(rollout_id)
         try:
@@ -67,9 +82,8 @@ class StoreWriter:
         if path is not None:
             try:
                 return os.open(path, os.O_WRONLY | os.O_APPEND)
-            except FileNotFoundError:  # someone cleared the store under us: begin anew
-                if self.content is not None:
-                    self.content.forget(rollout_id)
+            except FileNotFoundError:  # it was removed since the lines were made
+                self._begin_anew(rollout_id)
         self._write_notes()
         path = rollout_folder(self.directory, rollout_id) / f"{self.name}{LIVE_SUFFIX}"
         make_folder(path.parent, synced=self.sync)

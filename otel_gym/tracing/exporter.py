@@ -51,18 +51,18 @@ class RolloutSpanExporter(SpanExporter):
         return SpanExportResult.SUCCESS
 
     def _export(self, spans: Sequence[ReadableSpan]) -> None:
-        once = self._writer.content
         batches: dict[str, bytearray] = {}
         try:
             for span in spans:
                 rollout_id = _rollout_id(span)
                 lines = batches.setdefault(rollout_id, bytearray())
+                once = self._writer.content_for(rollout_id)
                 lines += encode_span(span, slots.take(span.context), self._policy, None, rollout_id, once)
             for rollout_id, lines in batches.items():
                 self._writer.append(rollout_id, lines)
         finally:
-            if once is not None:
-                once.failed()  # what was not committed
+            if self._writer.content is not None:
+                self._writer.content.failed()  # what was not committed
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         return True

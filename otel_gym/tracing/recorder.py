@@ -22,7 +22,8 @@ from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.open_spans import OpenSpans
 from otel_gym.tracing.sealing import Sealer
 
-# How long the thread gathers lines before it writes them. Far below the promised 100 ms.
+# How long the thread gathers spans before it makes lines of them, and how long a line waits for others before all are
+# written. Far below the promised 100 ms, since the thread may get the interpreter late.
 LINGER_S = 0.02
 # Rounds without work after which it sleeps until it is woken. Waking a thread costs traced code more
 # than all else that it does here, so while there is traffic nobody wakes anybody.
@@ -80,6 +81,7 @@ class Recorder:
         self._hurry = False
         self._batches: dict[str, list[bytes]] = {}
         self._batch_bytes = 0
+        self._batch_began = 0.0
         self._submitted = 0
         self._finished = 0
         self._counts: dict[str, int] = {}
@@ -120,8 +122,8 @@ class Recorder:
     def add_span(self, rollout_id: str, encode: Encode, size: int) -> None:
         """Writes the line that ``encode`` makes, on the thread; ``size`` is about what waits until then."""
         if threading.get_ident() == self._thread_id:
-            self._keep(rollout_id, encode(self._content()))
-        elif not self._submit(_Item(size, rollout_id, run=lambda: encode(self._content())), size):
+            self._keep(rollout_id, encode(self._content_for(rollout_id)))
+        elif not self._submit(_Item(size, rollout_id, run=lambda: encode(self._content_for(rollout_id))), size):
             self._no_room()
 
     def _no_room(self) -> None:
@@ -183,28 +185,31 @@ class Recorder:
     def _run(self) -> None:
         self._thread_id = threading.get_ident()
         _recorder_of_thread[self._thread_id] = self
-        empty_rounds = 0
+        empty_rounds, linger_s = 0, LINGER_S
         while True:
             is_sealing = self._sealer is not None and self._sealer.has_work()
-            items = self._next_items(empty_rounds > _ROUNDS_BEFORE_SLEEP and not is_sealing)
+            items = self._next_items(empty_rounds > _ROUNDS_BEFORE_SLEEP and not is_sealing, linger_s)
+            began = time.monotonic()
             empty_rounds = 0 if items else empty_rounds + 1
             for item in items:
                 self._take(item)
             self._write()
             self._write_rest()
+            # What came during a long round has waited long enough.
+            linger_s = LINGER_S if time.monotonic() - began < LINGER_S else 0.0
             with self._condition:
                 self._finished += len(items)
                 self.pending_bytes -= sum(item.size for item in items)
                 self._condition.notify_all()
 
-    def _next_items(self, may_sleep: bool) -> list[_Item]:
+    def _next_items(self, may_sleep: bool, linger_s: float) -> list[_Item]:
         with self._condition:
             if may_sleep:
                 self._asleep = True
                 self._condition.wait_for(lambda: self._items)
                 self._asleep = False
-            if not self._hurry:
-                self._condition.wait_for(lambda: self._hurry, LINGER_S)
+            if linger_s and not self._hurry:
+                self._condition.wait_for(lambda: self._hurry, linger_s)
             self._hurry = False
             items = list(self._items)
             self._items.clear()
@@ -222,10 +227,15 @@ class Recorder:
         if item.written is not None:
             self._write()
             item.written(self.spans_lost == lost)
-        elif self._write_each or self._batch_bytes > _BATCH_BYTES:
+        elif self._write_each or self._batch_bytes > _BATCH_BYTES or self._waits_too_long():
             self._write()
 
+    def _waits_too_long(self) -> bool:
+        return bool(self._batches) and time.monotonic() - self._batch_began > LINGER_S
+
     def _keep(self, rollout_id: str, line: bytes) -> None:
+        if not self._batches:
+            self._batch_began = time.monotonic()
         batch = self._batches.get(rollout_id)
         if batch is None:
             batch = self._batches[rollout_id] = []
@@ -242,8 +252,9 @@ class Recorder:
             except Exception as error:
                 self._lose(len(batch), error)
 
-    def _content(self) -> ContentOnce | None:
-        return self._current_writer().content
+    def _content_for(self, rollout_id: str) -> ContentOnce | None:
+        writer = self._current_writer()
+        return writer.content if rollout_id in self._batches else writer.content_for(rollout_id)
 
     def _current_writer(self) -> StoreWriter:
         if self._writer is None:

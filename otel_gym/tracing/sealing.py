@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from otel_gym.tracing.logs import log_once
 
+_COMPACT = "otel_gym.store.compact"
 # Each sealing makes one part of all rollouts that ended since the last.
 EVERY_S = 1.0
 # Ended rollouts are remembered, since spans of theirs may come after their root's.
@@ -32,6 +34,9 @@ class Sealer:
         self._thread: threading.Thread | None = None
         self._sealed: Any = None
         self._next = 0.0
+        # pyarrow is slow to load, and holds up every thread while it does: before there are spans that wait for one.
+        with suppress(ImportError):  # which is said when there is something to seal
+            import_module(_COMPACT)
 
     def ended(self, rollout_id: str) -> None:
         """The root span of the rollout ended in this process."""
@@ -53,7 +58,7 @@ class Sealer:
         self._thread = None
         if self._sealed is not None:
             sealed, self._sealed = self._sealed, None
-            import_module("otel_gym.store.compact").remove_sealed(sealed)
+            import_module(_COMPACT).remove_sealed(sealed)
         now = time.monotonic()
         due = self._due(now) if now >= self._next else []
         if due:
@@ -72,8 +77,6 @@ class Sealer:
 
     def _seal(self, writer_name: str, rollout_ids: list[str]) -> None:
         try:
-            # pyarrow is slow to load, and only this thread needs it
-            compact = import_module("otel_gym.store.compact")
-            self._sealed = compact.seal(self._directory, writer_name, rollout_ids).sealed
+            self._sealed = import_module(_COMPACT).seal(self._directory, writer_name, rollout_ids).sealed
         except Exception:
             log_once("rollouts could not be sealed, they stay in their live files: run otel-gym compact")

@@ -141,7 +141,7 @@ def test_a_store_that_was_cleared_under_the_writer_is_not_built_on(live_store):
     file.unlink()
     call("1-0", body(*MESSAGES[:4]))
     live_store.read()
-    call("1-0", body(*MESSAGES[:4]))
+    call("1-0", body(*MESSAGES[:5]))
     store = live_store.read()
-    assert sent(store, "1-0") == [b"", body(*MESSAGES[:4])]
-    assert len(store.damage) == 1
+    assert sent(store, "1-0") == [body(*MESSAGES[:4]), body(*MESSAGES[:5])]
+    assert store.damage == []
