@@ -64,7 +64,7 @@ class Pipeline:
     def stop(self, reason: str) -> bool:
         """Ends open spans and waits until everything is on disk, within the exit's time limit."""
         self.end_open_spans(reason)
-        return self.recorder.flush(self.settings.exit_timeout_s)
+        return self.recorder.close()
 
     def identity(self, rollout_id: str | None, run_id: str | None = None) -> Identity:
         """With this pipeline's run id where none is named."""
@@ -238,4 +238,4 @@ def _handle_sigterm() -> None:
 
 def _flush_at_exit() -> None:
     if _pipeline is not None:
-        flush(_pipeline.settings.exit_timeout_s)
+        _pipeline.recorder.close()

@@ -79,6 +79,7 @@ class Recorder:
         self._thread_id: int | None = None
         self._asleep = False
         self._hurry = False
+        self._is_closing = False
         self._batches: dict[str, list[bytes]] = {}
         self._batch_bytes = 0
         self._batch_began = 0.0
@@ -178,9 +179,15 @@ class Recorder:
             self._condition.notify_all()
             return self._condition.wait_for(lambda: self._finished >= target, timeout_s)
 
-    def close(self) -> None:
-        """Writes what waits, within the exit's time limit; what is handed over later is still written."""
-        self.flush(self._exit_timeout_s)
+    def close(self) -> bool:
+        """Writes what waits, and seals it where files are sealed, within the exit's time limit; False if it ran out.
+
+        What is handed over later is still written.
+        """
+        if self._sealer is not None and self._writer is not None:
+            self._is_closing = True
+            self._submit(_Item(0), 0)
+        return self.flush(self._exit_timeout_s)
 
     def _run(self) -> None:
         self._thread_id = threading.get_ident()
@@ -268,6 +275,9 @@ class Recorder:
                 self.open_spans.write(self._current_writer())
             self._write_counts()
             if self._sealer is not None and self._writer is not None:
+                if self._is_closing:
+                    self._is_closing = False
+                    self._sealer.finish(self._writer.name)
                 self._sealer.step(self._writer.name)
         except Exception as error:
             self._lose(0, error)

@@ -56,9 +56,7 @@ class Sealer:
         if self._thread is not None and self._thread.is_alive():
             return
         self._thread = None
-        if self._sealed is not None:
-            sealed, self._sealed = self._sealed, None
-            import_module(_COMPACT).remove_sealed(sealed)
+        self._remove_sealed()
         now = time.monotonic()
         due = self._due(now) if now >= self._next else []
         if due:
@@ -67,6 +65,23 @@ class Sealer:
                 target=self._seal, args=(writer_name, due), name="otel-gym-sealer", daemon=True
             )
             self._thread.start()
+
+    def finish(self, writer_name: str) -> None:
+        """Seals all there is, here and now: the process ends, and starts no thread any more."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+            self._remove_sealed()
+        rollout_ids = sorted(self._last_write)
+        self._last_write.clear()
+        if rollout_ids:
+            self._seal(writer_name, rollout_ids)
+            self._remove_sealed()
+
+    def _remove_sealed(self) -> None:
+        if self._sealed is not None:
+            sealed, self._sealed = self._sealed, None
+            import_module(_COMPACT).remove_sealed(sealed)
 
     def _due(self, now: float) -> list[str]:
         silent = {name for name, moment in self._last_write.items() if now - moment >= self._seal_after_s}

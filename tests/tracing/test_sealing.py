@@ -6,6 +6,8 @@ import asyncio
 import base64
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -65,6 +67,20 @@ def test_a_span_that_comes_after_the_sealing_is_kept_and_counted_once(tmp_path, 
 
     (rollout,) = Store(tmp_path).rollouts("0-0")
     assert [record.request["model"] for record in model_call_records(rollout)] == ["m"] * 5 + ["late"]
+
+
+AGENT = """
+import otel_gym
+with otel_gym.rollout(0, 0):
+    pass
+"""
+
+
+def test_a_process_that_ends_at_once_has_sealed_its_rollouts(tmp_path):
+    environment = {**os.environ, "OTEL_GYM": "1", "OTEL_GYM_DIR": str(tmp_path), "OTEL_GYM_FORMAT": "parquet"}
+    subprocess.run([sys.executable, "-c", AGENT], env=environment, check=True, timeout=60)
+    assert pq.read_table(tmp_path / "parquet")["name"].to_pylist() == ["rollout"]
+    assert not live_files(tmp_path)
 
 
 def late_call(request: dict) -> None:
