@@ -18,17 +18,17 @@ from typing import Any
 from captured import StoredCall, always
 from otel_gym import conventions
 from otel_gym.media import REFERENCE
-from report_problems import REMARKS, NotDrivenError, Object, unequal, unequal_of_known
-from reports import (
+from report_bench import (
     JSON,
     PATHS,
     Bench,
     Driver,
-    _found_in,
-    _has,
+    found_in,
+    has_files,
     plain,
     record_problems,
 )
+from report_problems import REMARKS, NotDrivenError, Object, unequal, unequal_of_known
 from scripted import ScriptedServer, call
 
 _REFERENCE = re.compile(re.escape(REFERENCE) + r"[0-9a-f]{64}:[0-9]+")
@@ -96,7 +96,7 @@ def drive_secrets(folder: Path, expected: Object, bench: Bench) -> Iterator[str]
         stored = captured(bench, post(dialect, body, headers, query), plain(answer))
     for name, value in expected.items():
         if name.startswith("must_not_contain"):
-            yield from _found_in(outputs(bench, stored), value)
+            yield from found_in(outputs(bench, stored), value)
         elif name == "kept_headers":
             yield from unequal({name: sorted(stored.request_headers())}, {name: sorted(value)})
         elif name not in REMARKS:
@@ -178,7 +178,7 @@ def drive_media(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
     text = str(stored.span.attributes.get(conventions.REQUEST_BODY))
     for name, value in expected.items():
         if name == "span_must_not_contain":
-            yield from _found_in(outputs(bench, stored), value)
+            yield from found_in(outputs(bench, stored), value)
         elif name in ("text_kept", "mime"):
             if value not in text:
                 yield f"{name}: {value!r} is not in the stored request"
@@ -199,8 +199,8 @@ def _holds_media(folder: Path) -> bool:
 
 
 CONTENT_DRIVERS: tuple[tuple[Any, Driver], ...] = (
-    (_has("exchange.json"), drive_secrets),
-    (_has("messages.json"), drive_long_conversation),
+    (has_files("exchange.json"), drive_secrets),
+    (has_files("messages.json"), drive_long_conversation),
     (_is_answer, drive_odd_response),
     (_holds_media, drive_media),
 )

@@ -9,16 +9,14 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from otel_gym.conventions import MODEL_CALL_ID, REQUEST_BODY
 from otel_gym.store.blobs import BlobStore
 from otel_gym.store.media import references
 from otel_gym.store.otlp_json import spans_of_line
 from otel_gym.store.span import StoredSpan
-
-if TYPE_CHECKING:
-    from reports import Bench
+from report_bench import Bench
 
 Object = dict[str, Any]
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -21,10 +21,8 @@ from otel_gym.store.layout import PARQUET, rollout_folder
 from otel_gym.store.reader import Store
 from otel_gym.store.rows import line_of_span
 from otel_gym.store.span import StoredSpan
+from report_bench import Bench
 from report_problems import REMARKS, Object, unequal_of_known
-
-if TYPE_CHECKING:
-    from reports import Bench
 
 ROWS = "rows.jsonl"
 _COUNTS = frozenset({"rows", "read_together_rows", "round_trip_equal"})
