@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 Message = MutableMapping[str, Any]
@@ -103,7 +104,8 @@ async def wait_until_written(hand_over: Callable[[Callable[[bool], None]], bool]
             outcome.set_result(success)
 
     def written(success: bool) -> None:
-        loop.call_soon_threadsafe(tell, success)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell, success)
 
     if not hand_over(written):
         return False

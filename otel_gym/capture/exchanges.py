@@ -47,21 +47,28 @@ class _Body:
     After ``cut`` only the head is kept; length and hash go on over the rest.
     """
 
-    __slots__ = ("_digest", "chunks", "size")
+    __slots__ = ("_digest", "_head_room", "chunks", "keep", "size")
 
     def __init__(self) -> None:
         self.chunks: list[tuple[int, bytes]] = []
+        self.keep: Callable[[tuple[int, bytes]], None] = self.chunks.append
         self.size = 0
+        self._head_room = 0
         self._digest: Any = None
 
     def cut(self) -> None:
         whole = b"".join(content for _, content in self.chunks)
         self._digest = sha256(whole)
         self.chunks[:] = [(self.chunks[0][0], whole[:KEPT_HEAD_BYTES])] if whole else []
+        self._head_room = KEPT_HEAD_BYTES - self.kept_size()
+        self.keep = self._keep_head
 
-    def skip(self, chunk: tuple[int, bytes]) -> None:
-        """Takes the place of ``chunks.append`` after the cut."""
-        self._digest.update(chunk[1])
+    def _keep_head(self, chunk: tuple[int, bytes]) -> None:
+        moment, content = chunk
+        self._digest.update(content)
+        if self._head_room > 0:
+            self.chunks.append((moment, content[: self._head_room]))
+            self._head_room -= len(content)
 
     def kept_size(self) -> int:
         return self.size if self._digest is None else sum(len(content) for _, content in self.chunks)
@@ -69,7 +76,8 @@ class _Body:
     def head(self, coding: str | None) -> KeptBody | None:
         if not self.chunks:
             return None
-        return KeptBody(self.chunks[0][1], coding, self.size, self._digest.hexdigest())
+        kept = b"".join(content for _, content in self.chunks)
+        return KeptBody(kept, coding, self.size, self._digest.hexdigest())
 
 
 class CapturedCall:
@@ -99,7 +107,8 @@ class CapturedCall:
         self._recorder = pipeline.recorder
         self._clock = clock
         self._scope = scope
-        self._request_headers: Headers = scope["headers"]
+        # Copies: what stands inside and outside of this takes headers off these lists, and adds some.
+        self._request_headers: Headers = tuple(scope["headers"])
         self._response_headers: Headers = ()
         self._start_ns = clock.monotonic_ns()
         self._started_unix_nano = clock.wall_ns()
@@ -146,10 +155,10 @@ class CapturedCall:
             message = await receive()
             if message["type"] == "http.request":
                 body = message.get("body")
-                if body:
+                if body and not self._is_handed_over:
                     body = body if type(body) is bytes else bytes(body)
                     request.size += len(body)
-                    (request.skip if self._is_cut else request.chunks.append)((0, body))
+                    request.keep((0, body))
                     self._book()
             elif message["type"] == "http.disconnect":
                 self._disconnected = self._last_byte_ns is None
@@ -160,25 +169,22 @@ class CapturedCall:
     def _tee_send(self, send: Send) -> Send:
         # Runs once for each chunk of a stream: names are bound outside, bytes are only noted.
         response, clock_ns = self._response, self._clock.monotonic_ns
-        keep = response.chunks.append
 
         async def tee(message: Message) -> None:
-            nonlocal keep
             if message["type"] == "http.response.body":
                 body = message.get("body")
                 if body:
                     body = body if type(body) is bytes else bytes(body)
-                    keep((clock_ns(), body))
+                    response.keep((clock_ns(), body))
                     response.size += len(body)
                     if response.size > self._room:
                         self._book()
-                        keep = response.skip if self._is_cut else keep
                 if not message.get("more_body"):
                     self._last_byte_ns = clock_ns() - self._start_ns
                     self._on_last_byte()
             elif message["type"] == "http.response.start":
                 self._status_code = message["status"]
-                self._response_headers = message.get("headers") or ()
+                self._response_headers = tuple(message.get("headers") or ())
             await send(message)
 
         return tee

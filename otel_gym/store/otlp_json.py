@@ -132,7 +132,12 @@ _ENCODERS_OF_SUBCLASSES: tuple[tuple[type, Callable[[Any], dict[str, Any]]], ...
 
 
 def key_values(attributes: Mapping[Any, Any]) -> list[dict[str, Any]]:
-    return [{"key": str(key), "value": any_value(value)} for key, value in attributes.items()]
+    return [{"key": _name(key), "value": any_value(value)} for key, value in attributes.items()]
+
+
+def _name(key: Any) -> str:
+    """Of a text its own letters: an enumeration that is a str says its member's name."""
+    return str.__str__(key) if isinstance(key, str) else str(key)
 
 
 def encode_attributes(attributes: Mapping[str, Any]) -> bytes:
@@ -147,7 +152,9 @@ def encode_attributes(attributes: Mapping[str, Any]) -> bytes:
     if template is None:
         if len(_templates) >= _MOST_TEMPLATES:
             _templates.clear()
-        template = _templates[key] = _new_template(*key)
+        template = _new_template(*key)
+        if len(names) <= _MOST_NAMES and set(map(type, names)) == {str}:
+            _templates[key] = template
     for index in template.others:
         values[index] = any_value(values[index])
     if template.ints is not None and not _fit_int64(template.ints(values)):
@@ -168,12 +175,13 @@ class _Template(NamedTuple):
 
 _templates: dict[tuple[tuple[str, ...], tuple[type, ...]], _Template] = {}
 _MOST_TEMPLATES = 1024
+_MOST_NAMES = 128
 _PLACES = {str: b'{"stringValue":%b}', bool: b'{"boolValue":%b}', int: b'{"intValue":"%b"}'}
 
 
 def _new_template(names: tuple[str, ...], types: tuple[type, ...]) -> _Template:
     pairs = [
-        b'{"key":' + _encode(str(name)).replace(b"%", b"%%") + b',"value":' + _PLACES.get(kind, b"%b") + b"}"
+        b'{"key":' + _encode(_name(name)).replace(b"%", b"%%") + b',"value":' + _PLACES.get(kind, b"%b") + b"}"
         for name, kind in zip(names, types, strict=True)
     ]
     others = tuple(index for index, kind in enumerate(types) if kind not in _PLACES)

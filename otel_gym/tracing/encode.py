@@ -225,9 +225,10 @@ def _body_attributes(name: str, body: KeptBody, clean: Callable[[str], str]) -> 
     text, encoding = body_text(body)
     if encoding is None:
         text = clean(text)
-    elif body.coding is None:
-        # No UTF-8, yet its secrets are ASCII: every other byte comes back as it was.
-        text, encoding = body_text(KeptBody(_cleaned_bytes(body.content, clean)))
+    elif body.coding is None or _is_text(body.content):
+        # No UTF-8, yet its secrets are ASCII: every other byte comes back as it was. Or text that says of itself
+        # that it is compressed.
+        text, encoding = body_text(KeptBody(_cleaned_bytes(body.content, clean), body.coding))
     attributes = {
         name: text,
         name + BODY_ENCODING: encoding,
@@ -235,6 +236,14 @@ def _body_attributes(name: str, body: KeptBody, clean: Callable[[str], str]) -> 
         name + BODY_SHA256: body.sha256,
     }
     return {key: value for key, value in attributes.items() if value is not None}
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _cleaned_bytes(content: bytes, clean: Callable[[str], str]) -> bytes:

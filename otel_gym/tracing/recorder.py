@@ -233,7 +233,7 @@ class Recorder:
             log_once("a span could not be made")
         if item.written is not None:
             self._write()
-            item.written(self.spans_lost == lost)
+            _tell(item.written, self.spans_lost == lost)
         elif self._write_each or self._batch_bytes > _BATCH_BYTES or self._waits_too_long():
             self._write()
 
@@ -297,6 +297,13 @@ class Recorder:
             log_once(f"the store cannot be written, spans are lost and counted: {error}", with_traceback=False)
         else:
             log_once("the store could not be written")
+
+
+def _tell(written: Callable[[bool], None], success: bool) -> None:
+    try:
+        written(success)
+    except Exception:  # whoever asked is gone; the thread goes on
+        log_once("nobody could be told that a span is on disk")
 
 
 _recorder_of_thread: dict[int, Recorder] = {}
