@@ -13,7 +13,7 @@ from otel_gym.store import otlp_json
 from otel_gym.store.otlp_json import attributes_of, encode_attributes
 
 
-class Name(str, Enum):
+class Name(str, Enum):  # noqa: UP042 (a StrEnum says its value, this one its member)
     MODEL = "gen_ai.request.model"
     TOKENS = "gen_ai.usage.input_tokens"
 
