@@ -11,7 +11,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_gym.conventions import (
     BODY_BASE,
@@ -45,8 +45,7 @@ class Gap:
         return f"span {self.span_id}: {self.problem}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(NamedTuple):
     """A request as it is stored: ``delta`` None, the text is whole; ``base`` the span that it grew out of."""
 
     trace_id: str
@@ -75,11 +74,17 @@ class HistoryReader:
     def add(self, span: StoredSpan) -> None:
         form = _form(span)
         if form is not None:
-            key = (span.trace_id, span.span_id)
-            known = self._forms.get(key)
-            if isinstance(known, _Form) and known.delta is None:
-                return  # of a span that was written twice the whole one is as good, and needs no base
-            self._forms[key] = self._by_span_id[span.span_id] = form
+            self._add(span.trace_id, span.span_id, form)
+
+    def add_whole(self, trace_id: str, span_id: str, text: str) -> None:
+        """The request of a span that grew out of no other; nothing else of the span is needed."""
+        self._add(trace_id, span_id, _Form(trace_id, span_id, text))
+
+    def _add(self, trace_id: str, span_id: str, form: _Form | Gap) -> None:
+        known = self._forms.get((trace_id, span_id))
+        if isinstance(known, _Form) and known.delta is None:
+            return  # of a span that was written twice the whole one is as good, and needs no base
+        self._forms[trace_id, span_id] = self._by_span_id[span_id] = form
 
     def text_of(self, span: StoredSpan) -> str | Gap | None:
         """The whole text of the span's request, media as references; None where it has none."""
@@ -147,6 +152,10 @@ class RequestsInOrder:
     def note(self, span: StoredSpan) -> None:
         """A span that is not wanted itself; later ones may build on it."""
         self._history.add(span)
+
+    def note_whole(self, trace_id: str, span_id: str, text: str) -> None:
+        """The same, where no more is at hand than a request that grew out of no other."""
+        self._history.add_whole(trace_id, span_id, text)
 
     def restored(self, span: StoredSpan) -> StoredSpan:
         """The span itself if its request is whole, else another with the whole text (none where there is a gap)."""
