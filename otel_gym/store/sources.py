@@ -233,7 +233,13 @@ class ParquetFiles:
                     report(_damaged_part(path, error))
 
     def _files(self) -> list[Path]:
-        return [self._path] if self._path.is_file() else sorted(self._path.glob("*.parquet"))
+        try:
+            names = os.listdir(self._path)
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError:
+            return [self._path]
+        return [self._path / name for name in sorted(names) if name.endswith(".parquet")]
 
     def _ids_of(self, path: Path, report: Report) -> frozenset[str]:
         state = _state(path)

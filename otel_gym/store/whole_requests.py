@@ -30,6 +30,8 @@ from otel_gym.store.span import StoredSpan
 from otel_gym.store.text_delta import Block, TextDelta, rebuilt
 
 _GROWN = (BODY_BASE, BODY_KEPT_HEAD, BODY_KEPT_TAIL, BODY_KEPT_BLOCKS, BODY_CHARACTERS, BODY_SHA256)
+# A span with none of these has no body that must be put together or needs media.
+_BODY_MARKS = frozenset({REQUEST_BODY, RESPONSE_BODY, REQUEST_BODY + BODY_BASE})
 # Rebuilt texts that are held for those that build on them.
 _CACHE_CHARACTERS = 64 * 1024 * 1024
 
@@ -173,12 +175,12 @@ def whole_requests(spans: Iterable[StoredSpan], blobs: BlobStore | None = None) 
     Media stays referenced, with ``blobs`` at hand on the span (``StoredSpan.body``). The gaps say
     which bodies, and which media, cannot be given.
     """
-    spans = list(spans)
+    with_bodies = [span for span in spans if not span.attributes.keys().isdisjoint(_BODY_MARKS)]
     history = HistoryReader()
-    for span in spans:
+    for span in with_bodies:
         history.add(span)
-    gaps = [gap for span in spans if (gap := history.make_whole(span)) is not None]
-    for span in spans:
+    gaps = [gap for span in with_bodies if (gap := history.make_whole(span)) is not None]
+    for span in with_bodies:
         gaps += media_at_hand(span, blobs)
     return gaps
 
