@@ -50,7 +50,6 @@ from otel_gym.store.parquet import (
 )
 from otel_gym.store.reader import Damage
 from otel_gym.store.rows import REQUEST, RESPONSE, ROLLOUT, RUN, SPAN, TRACE, LineRows, Row, rank
-from otel_gym.store.span import StoredSpan
 from otel_gym.store.whole_requests import RequestsInOrder
 
 __all__ = ["Compaction", "Left", "LockedError", "PartError", "SealedFile", "compact", "remove_sealed", "seal"]
@@ -63,7 +62,6 @@ REQUEST_BODY_KEY = b'"gym.request.body"'
 SEAL_WAIT_S = 600.0
 
 Key = tuple[str, str]
-Restore = Callable[[StoredSpan], StoredSpan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,6 @@ def compact(
     by_rollout: bool = False,
     remove: bool = False,
     idle_s: float = IDLE_S,
-    restore: Restore | None = None,
 ) -> Compaction:
     """Seals what the store at ``directory`` holds in live files whose writers have ended.
 
@@ -113,7 +110,6 @@ def compact(
     by_rollout  one part a rollout, for who hands single ones on; costs many times the time and twice the bytes
     remove      deletes live files whose every span stands in parts that were read back from disk
     idle_s      how long a writer elsewhere must have been silent to be taken for ended
-    restore     makes the request of a span whole, where its line says only what it adds to an earlier one
 
     Raises LockedError, PartError (a part that cannot be read), OSError; what was committed before stays.
     """
@@ -121,7 +117,7 @@ def compact(
     with ExitStack() as locks:
         for store in sorted({directory.resolve(), target.resolve()}):
             locks.enter_context(locked(store))
-        work = _Work(directory, target, by_rollout, restore)
+        work = _Work(directory, target, by_rollout)
         taken = work.take(live_files(directory), lambda file: not may_be_written(file, idle_s), is_ended=True)
         work.run(taken)
         if remove:
@@ -135,7 +131,6 @@ def seal(
     rollout_ids: Iterable[str],
     *,
     wait_s: float = SEAL_WAIT_S,
-    restore: Restore | None = None,
 ) -> Compaction:
     """Seals the files of one writer, the caller's own, of these rollouts: in one part, if they fit.
 
@@ -147,7 +142,7 @@ def seal(
             LiveFile(rollout_folder(directory, rollout_id) / f"{writer}{LIVE_SUFFIX}", rollout_id)
             for rollout_id in sorted(set(rollout_ids))
         ]
-        work = _Work(directory, directory, False, restore)
+        work = _Work(directory, directory, False)
         work.run(work.take((file for file in files if file.path.exists()), lambda file: True, is_ended=False))
         return work.done
 
@@ -197,10 +192,10 @@ class _Rollout:
 
 
 class _Work:
-    def __init__(self, directory: Path, target: Path, by_rollout: bool, restore: Restore | None) -> None:
+    def __init__(self, directory: Path, target: Path, by_rollout: bool) -> None:
         self.directory, self.target, self.by_rollout = directory, target, by_rollout
         self.requests = RequestsInOrder()
-        self.lines, self.reader = LineRows(restore or self.requests.restored), LineReader()
+        self.lines, self.reader = LineRows(self.requests), LineReader()
         self._temporaries = 0
         self.done = Compaction()
         # Of the target, and of no more rollouts than are at hand: what its parts hold, and in which they do.

@@ -175,8 +175,10 @@ def _span(span: _Span, resource: dict[str, Any], scope: _Scope | None) -> Stored
 def _dropped(span: _Span) -> int:
     """All that limits dropped: of the span, and of its events and links."""
     dropped = span.dropped_attributes_count + span.dropped_events_count + span.dropped_links_count
-    dropped += sum(event.dropped_attributes_count for event in span.events)
-    return dropped + sum(link.dropped_attributes_count for link in span.links)
+    if span.events or span.links:
+        dropped += sum(event.dropped_attributes_count for event in span.events)
+        dropped += sum(link.dropped_attributes_count for link in span.links)
+    return dropped
 
 
 def _event(event: _Event) -> SpanEvent:

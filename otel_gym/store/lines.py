@@ -41,12 +41,16 @@ def is_line_file(path: Path) -> bool:
 
 def lines_of_file(path: Path, report: Report) -> Iterator[Line]:
     """Line by line. A file that was sealed and removed meanwhile has none; one that cannot be read is reported."""
+    offset = 0
+    for number, text in enumerate(_texts_of_file(path, report), 1):
+        yield Line(path, number, offset, text)
+        offset += len(text)
+
+
+def _texts_of_file(path: Path, report: Report) -> Iterator[bytes]:
     try:
         with path.open("rb", _BUFFER) as content:
-            offset = 0
-            for number, text in enumerate(_unpacked_lines(path, content, report), 1):
-                yield Line(path, number, offset, text)
-                offset += len(text)
+            yield from _unpacked_lines(path, content, report)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -104,8 +108,13 @@ _UNPACKERS = {GZIP: _gunzip, ZSTD: _unzstd}
 
 
 def spans_of_file(path: Path, report: Report) -> Iterator[StoredSpan]:
-    for line in lines_of_file(path, report):
-        yield from spans_of(line, report)
+    offset = 0
+    for number, text in enumerate(_texts_of_file(path, report), 1):
+        try:
+            yield from decode_line(text)
+        except MalformedLineError:
+            yield from spans_of(Line(path, number, offset, text), report)
+        offset += len(text)
 
 
 def spans_of(line: Line, report: Report) -> list[StoredSpan]:

@@ -19,6 +19,7 @@ from otel_gym.content import fits_int64, safe_text
 from otel_gym.store.otlp_json import KIND_NAMES, STATUS_NAMES, encode_json, key_values, spans_of_line
 from otel_gym.store.span import SpanEvent, SpanLink, StoredSpan
 from otel_gym.store.tokens import may_hold_tokens, tokens_of
+from otel_gym.store.whole_requests import RequestsInOrder
 
 # Raised with any change of COLUMNS; written into every file.
 SCHEMA_VERSION = "1"
@@ -127,8 +128,12 @@ _PROMPT_IDS, _DIALECT = AT["prompt_token_ids"], AT["dialect"]
 _PLACES: dict[str, tuple[int, str]] = {
     column.attribute: (AT[column.name], column.type) for column in COLUMNS if column.attribute
 }
+_TEXT_PLACES = {attribute: index for attribute, (index, kind) in _PLACES.items() if kind == TEXT}
+_OTHER_PLACES = {attribute: place for attribute, place in _PLACES.items() if place[1] != TEXT}
 _PROMOTED = tuple((index, attribute) for attribute, (index, _) in _PLACES.items())
 
+# In the JSON text of other attributes: the request is what it adds to an earlier one.
+_GROWN = f'"{names.REQUEST_BODY}{names.BODY_BASE}":'
 _CUT = (names.REQUEST_BODY + names.BODY_BYTES, names.RESPONSE_BODY + names.BODY_BYTES)
 
 _KINDS = {number: name.removeprefix("SPAN_KIND_") for name, number in KIND_NAMES.items()}
@@ -415,11 +420,11 @@ _decode_line = msgspec.json.Decoder(_TracesData).decode
 class LineRows:
     """Lines of a store → rows. Our writer's lines take a quick way, any other goes through StoredSpan.
 
-    ``restored`` makes the request of a span whole where its line says only what it adds to an earlier one.
+    ``requests`` makes the request of a span whole where its line says only what it adds to an earlier one.
     """
 
-    def __init__(self, restored: Callable[[StoredSpan], StoredSpan] | None = None) -> None:
-        self._restored = restored
+    def __init__(self, requests: RequestsInOrder | None = None) -> None:
+        self._requests = requests
         self._resources: dict[bytes, tuple[str | None, str | None, str | None]] = {}
 
     def rows(self, line: bytes | memoryview, rollout_id: str) -> list[Row]:
@@ -430,8 +435,8 @@ class LineRows:
             return [self._slow_row(span, rollout_id) for span in spans_of_line(bytes(line))]
 
     def _slow_row(self, span: StoredSpan, rollout_id: str) -> Row:
-        if self._restored is not None and names.REQUEST_BODY in span.attributes:
-            span = self._restored(span)
+        if self._requests is not None and names.REQUEST_BODY in span.attributes:
+            span = self._requests.restored(span)
         return row_of_span(span, rollout_id)
 
     def _quick_rows(self, line: bytes | memoryview, rollout_id: str) -> list[Row]:
@@ -447,16 +452,16 @@ class LineRows:
                     row[_SCOPE] = scope
                     if row[RUN] is None:
                         row[RUN] = run_id
-                    if row[REQUEST] is not None and self._restored is not None:
-                        row = self._whole(row, rollout_id)
-                    rows.append(row)
+                    rows.append(row if row[REQUEST] is None else self._whole(row, rollout_id))
         return rows
 
     def _whole(self, row: Row, rollout_id: str) -> Row:
-        assert self._restored is not None
-        span = span_of_row(row)
-        restored = self._restored(span)
-        return row if restored is span else row_of_span(restored, rollout_id)
+        if self._requests is None:
+            return row
+        if _GROWN in (row[_ATTRIBUTES] or ""):
+            return row_of_span(self._requests.restored(span_of_row(row)), rollout_id)
+        self._requests.note_whole(row[TRACE], row[SPAN], row[REQUEST])
+        return row
 
     def _resource(self, raw: bytes) -> tuple[str | None, str | None, str | None]:
         """(JSON text, service, run id): the same for all spans of a process, so read once."""
@@ -479,28 +484,23 @@ class LineRows:
 def _quick_row(span: _Span, rollout_id: str) -> Row:
     row: Row = [None] * _WIDTH
     rest: dict[str, Any] = {}
-    places = _PLACES
     for pair in span.attributes:
         name, value = pair.key, pair.value
-        place = places.get(name)
-        content: Any = value.stringValue
-        if content is not None:
-            if place is None:
-                rest[name] = content
-            elif place[1] == TEXT:
-                row[place[0]] = content
+        text = value.stringValue
+        if text is not None:
+            index = _TEXT_PLACES.get(name)
+            if index is not None:
+                row[index] = text
+            elif name in _OTHER_PLACES:
+                raise _OddError
             else:
-                raise _OddError
+                rest[name] = text
             continue
-        if value.intValue is not None:
-            kind, content = INT, int(value.intValue)
-            if not -_INT64 <= content < _INT64:
-                raise _OddError
-        elif value.boolValue is not None:
-            kind, content = FLAG, value.boolValue
-        else:
-            kind, content = _content(value)
+        kind, content = _content(value)
+        place = _OTHER_PLACES.get(name)
         if place is None:
+            if name in _TEXT_PLACES:
+                raise _OddError
             rest[name] = content
         elif place[1] == kind:
             row[place[0]] = content
@@ -532,7 +532,14 @@ def _quick_row(span: _Span, rollout_id: str) -> Row:
 
 
 def _content(value: _Value) -> tuple[str, Any]:
-    """A value that is no text, number or flag, and the kind of column that says it exactly."""
+    """A value that is no text, and the kind of column that says it exactly."""
+    if value.intValue is not None:
+        number = int(value.intValue)
+        if not -_INT64 <= number < _INT64:
+            raise _OddError
+        return INT, number
+    if value.boolValue is not None:
+        return FLAG, value.boolValue
     if value.doubleValue is not None:
         if type(value.doubleValue) is not float or not math.isfinite(value.doubleValue):
             raise _OddError

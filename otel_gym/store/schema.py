@@ -45,7 +45,7 @@ def batch_of_rows(rows: list[Row]) -> pa.RecordBatch:
     cells = list(zip(*rows, strict=True))
     number = len(rows)
     arrays = [
-        pa.nulls(number, kind) if column.count(None) == number else pa.array(column, kind)
+        pa.array(column, kind) if any(column) or column.count(None) < number else pa.nulls(number, kind)
         for kind, column in zip(_KINDS, cells, strict=True)
     ]
     for twin, nanoseconds in _TWINS:

@@ -242,7 +242,12 @@ class ParquetFiles:
     def _files(self) -> list[Path]:
         if self._path.is_file():
             return [self._path]
-        return sorted(path for path in self._path.glob("*.parquet") if path.is_file())
+        try:
+            names = os.listdir(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        paths = [self._path / name for name in sorted(names) if name.endswith(".parquet")]
+        return [path for path in paths if path.is_file()]
 
     def _ids_of(self, path: Path, report: Report) -> frozenset[str]:
         state = _state(path)

@@ -11,7 +11,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_gym.conventions import (
     BODY_BASE,
@@ -30,6 +30,8 @@ from otel_gym.store.span import StoredSpan
 from otel_gym.store.text_delta import Block, TextDelta, rebuilt
 
 _GROWN = (BODY_BASE, BODY_KEPT_HEAD, BODY_KEPT_TAIL, BODY_KEPT_BLOCKS, BODY_CHARACTERS, BODY_SHA256)
+# A span with none of these has no body that must be put together or needs media.
+_BODY_MARKS = frozenset({REQUEST_BODY, RESPONSE_BODY, REQUEST_BODY + BODY_BASE})
 # Rebuilt texts that are held for those that build on them.
 _CACHE_CHARACTERS = 64 * 1024 * 1024
 
@@ -45,8 +47,7 @@ class Gap:
         return f"span {self.span_id}: {self.problem}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(NamedTuple):
     """A request as it is stored: ``delta`` None, the text is whole; ``base`` the span that it grew out of."""
 
     trace_id: str
@@ -75,11 +76,17 @@ class HistoryReader:
     def add(self, span: StoredSpan) -> None:
         form = _form(span)
         if form is not None:
-            key = (span.trace_id, span.span_id)
-            known = self._forms.get(key)
-            if isinstance(known, _Form) and known.delta is None:
-                return  # of a span that was written twice the whole one is as good, and needs no base
-            self._forms[key] = self._by_span_id[span.span_id] = form
+            self._add(span.trace_id, span.span_id, form)
+
+    def add_whole(self, trace_id: str, span_id: str, text: str) -> None:
+        """The request of a span that grew out of no other; nothing else of the span is needed."""
+        self._add(trace_id, span_id, _Form(trace_id, span_id, text))
+
+    def _add(self, trace_id: str, span_id: str, form: _Form | Gap) -> None:
+        known = self._forms.get((trace_id, span_id))
+        if isinstance(known, _Form) and known.delta is None:
+            return  # of a span that was written twice the whole one is as good, and needs no base
+        self._forms[trace_id, span_id] = self._by_span_id[span_id] = form
 
     def text_of(self, span: StoredSpan) -> str | Gap | None:
         """The whole text of the span's request, media as references; None where it has none."""
@@ -148,6 +155,10 @@ class RequestsInOrder:
         """A span that is not wanted itself; later ones may build on it."""
         self._history.add(span)
 
+    def note_whole(self, trace_id: str, span_id: str, text: str) -> None:
+        """The same, where no more is at hand than a request that grew out of no other."""
+        self._history.add_whole(trace_id, span_id, text)
+
     def restored(self, span: StoredSpan) -> StoredSpan:
         """The span itself if its request is whole, else another with the whole text (none where there is a gap)."""
         self._history.add(span)
@@ -164,12 +175,12 @@ def whole_requests(spans: Iterable[StoredSpan], blobs: BlobStore | None = None) 
     Media stays referenced, with ``blobs`` at hand on the span (``StoredSpan.body``). The gaps say
     which bodies, and which media, cannot be given.
     """
-    spans = list(spans)
+    with_bodies = [span for span in spans if not span.attributes.keys().isdisjoint(_BODY_MARKS)]
     history = HistoryReader()
-    for span in spans:
+    for span in with_bodies:
         history.add(span)
-    gaps = [gap for span in spans if (gap := history.make_whole(span)) is not None]
-    for span in spans:
+    gaps = [gap for span in with_bodies if (gap := history.make_whole(span)) is not None]
+    for span in with_bodies:
         gaps += media_at_hand(span, blobs)
     return gaps
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from typing import Any
@@ -14,6 +15,7 @@ from otel_gym.store.rows import AT, COLUMNS, LineRows, line_of_span, row_of_span
 from otel_gym.store.schema import SCHEMA, batch_of_rows, rows_of_batch
 from otel_gym.store.span import SpanEvent, SpanLink, StoredSpan
 from otel_gym.store.tokens import tokens_of
+from otel_gym.store.whole_requests import RequestsInOrder
 from tests.store.stores import span
 
 NAMES = [column.attribute for column in COLUMNS if column.attribute]
@@ -124,13 +126,19 @@ def test_a_run_id_of_the_resource_counts():
         assert cells(row)["run_id"] == "from-resource"
 
 
-def test_a_request_is_made_whole_by_the_hook():
-    def whole(stored: StoredSpan) -> StoredSpan:
-        stored.attributes["gym.request.body"] = "the whole"
-        return span(1, attributes={"gym.request.body": "the whole"})
-
-    (row,) = LineRows(whole).rows(line_of_span(span(1)), "1-0")
-    assert cells(row)["request_body"] == "the whole"
+def test_a_request_that_says_only_what_is_new_in_it_is_made_whole():
+    rows = LineRows(RequestsInOrder())
+    whole, grown = "a" * 600, "a" * 600 + "b"
+    kept = {".base": span(1).span_id, ".kept_head": 600, ".kept_tail": 0, ".characters": 601}
+    said = {f"gym.request.body{part}": value for part, value in kept.items()}
+    said["gym.request.body.sha256"] = hashlib.sha256(grown.encode()).hexdigest()
+    lines = [
+        line_of_span(span(1, attributes={"gym.request.body": whole})),
+        line_of_span(span(2, attributes=said | {"gym.request.body": "b"})),
+    ]
+    (first,), (second,) = (rows.rows(line, "1-0") for line in lines)
+    assert (cells(first)["request_body"], cells(second)["request_body"]) == (whole, grown)
+    assert "gym.request.body" not in cells(second)["attributes"]
 
 
 STREAM = (
