@@ -178,7 +178,7 @@ class KilledCompactions:
         for format in ("jsonl", "parquet"):
             settings = {"OTEL_GYM_FORMAT": format}
             with writers(self._left, 2, draw.randrange(10**6), **settings) as started:
-                kill(started, 1.5, Outcome())
+                kill(started, 0.8, Outcome())
             self._notes += [note for writer in started for note in writer.notes()]
         whole = shutil.copytree(self._left / "store", self._left / "whole")
         self._work_s = compact(whole)
