@@ -33,7 +33,7 @@ from crash_servers import SERVERS, SIGTERM_ROUNDS, killed_as_the_client_reads, s
 HERE = Path(__file__).resolve().parent
 START_S = 60.0
 # For how long before a kill it is looked at what the system did.
-LAST_S = 0.25
+LAST_S = 1.0
 COMPACTION_S = 120.0
 
 
@@ -48,15 +48,17 @@ class Writer:
     waited_s: float = 0.0
 
     def notes(self) -> list[Note]:
-        return notes_before(self.file, self.killed_at - PROMISED_S - self.waited_s)
+        return notes_before(self.file, self.killed_at, PROMISED_S + self.waited_s)
 
 
-def kill(some: list[Writer], outcome: Outcome) -> None:
-    """All at once. What the system let them wait for a processor just before is added to the time that they have."""
+def kill(some: list[Writer], after_s: float, outcome: Outcome) -> None:
+    """All at once. What the system let each wait for a processor in its last second is added to the time it has."""
+    last_s = min(LAST_S, after_s)
+    time.sleep(after_s - last_s)
     waited = [waited_for_a_processor(writer.process.pid) for writer in some]
-    time.sleep(LAST_S)
+    time.sleep(last_s)
     for writer, before in zip(some, waited, strict=True):
-        writer.waited_s = min(LAST_S, max(0.0, waited_for_a_processor(writer.process.pid) - before))
+        writer.waited_s = min(last_s, max(0.0, waited_for_a_processor(writer.process.pid) - before))
         writer.killed_at = time.monotonic()
         writer.process.kill()
     for writer in some:
@@ -149,13 +151,12 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes] |
 def killed_writers(folder: Path, draw: random.Random, outcome: Outcome, *, number: int, format: str) -> None:
     """Writers die at a random moment; those of Parquet may be sealing, or removing what they sealed."""
     store = folder / "store"
-    longest_s = 2.5 if format == "parquet" else 0.8
+    longest_s = 2.5 if format == "parquet" else 1.0
     # Sealed when their root span ends, or in the middle of their calls.
     seal_after = draw.choice(("300", "0.05"))
     settings = {"OTEL_GYM_FORMAT": format, "OTEL_GYM_SEAL_AFTER": seal_after}
     with writers(folder, number, draw.randrange(10**6), **settings) as started:
-        time.sleep(draw.uniform(0, longest_s))
-        kill(started, outcome)
+        kill(started, draw.uniform(0.25, longest_s), outcome)
     notes = [note for writer in started for note in writer.notes()]
     outcome.checked += len(notes)
     judge(store, notes, outcome, "after the kill")
@@ -177,8 +178,7 @@ class KilledCompactions:
         for format in ("jsonl", "parquet"):
             settings = {"OTEL_GYM_FORMAT": format}
             with writers(self._left, 2, draw.randrange(10**6), **settings) as started:
-                time.sleep(1.2)
-                kill(started, Outcome())
+                kill(started, 0.8, Outcome())
             self._notes += [note for writer in started for note in writer.notes()]
         whole = shutil.copytree(self._left / "store", self._left / "whole")
         self._work_s = compact(whole)
@@ -201,9 +201,8 @@ def compaction_beside_writers(folder: Path, draw: random.Random, outcome: Outcom
     store = folder / "store"
     settings = {"OTEL_GYM_FORMAT": draw.choice(("jsonl", "parquet")), "OTEL_GYM_SEAL_AFTER": "0.2"}
     with writers(folder, 4, draw.randrange(10**6), **settings) as started:
-        time.sleep(draw.uniform(0, 0.6))
         for writer in started:
-            kill([writer], outcome)
+            kill([writer], draw.uniform(0.2, 0.5), outcome)
             outcome.kills += kill_compaction(start_compaction(store), store, draw.uniform(0, 0.6))
     notes = [note for writer in started for note in writer.notes()]
     outcome.checked += len(notes)

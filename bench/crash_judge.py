@@ -6,7 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -27,12 +27,16 @@ Found = dict[str, list[Texts]]
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a writer said of a span that had ended: ``at`` on the monotonic clock, and its texts."""
+    """What a writer said of a span that had ended: ``at`` on the monotonic clock, and its texts.
+
+    ``age_s`` is how long before the end of its process that was.
+    """
 
     at: float
     id: str
     rollout_id: str
     texts: dict[str, str]
+    age_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -59,10 +63,10 @@ class Outcome:
         )
 
 
-def notes_before(file: Path, moment: float) -> list[Note]:
-    """What a writer noted of spans that had ended by then."""
+def notes_before(file: Path, killed_at: float, spared_s: float) -> list[Note]:
+    """What a writer noted of spans that had ended so long before it was killed."""
     notes = [Note(**json.loads(line)) for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    return [note for note in notes if note.at < moment]
+    return [replace(note, age_s=killed_at - note.at) for note in notes if killed_at - note.at > spared_s]
 
 
 def judge(directory: Path, notes: list[Note], outcome: Outcome, when: str) -> None:
@@ -80,7 +84,9 @@ def judge(directory: Path, notes: list[Note], outcome: Outcome, when: str) -> No
             texts = found.get(note.id)
             if not texts:
                 lost.add(note.id)
-                outcome.problems.append(f"{when}, {who}: {note.id} of {note.rollout_id} lost")
+                outcome.problems.append(
+                    f"{when}, {who}: {note.id} of {note.rollout_id} lost, {1000 * note.age_s:.0f} ms old"
+                )
             elif any(each is not None and each != note.texts for each in texts):
                 wrong.add(note.id)
                 names = [name for name in note.texts if (texts[0] or {}).get(name) != note.texts[name]]
