@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from otel_gym.store.layout import PARQUET
@@ -250,26 +251,50 @@ def _version() -> str:
     return str(SCHEMA.metadata[VERSION_KEY].decode())
 
 
-def parquet_spans(path: Path | str, rollout_id: str | None = None) -> Iterator[StoredSpan]:
+class RowGroups:
+    """Reads row groups, and keeps the last one: rollouts that are asked for in order share it."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, pa.Table] | None = None
+
+    def table(self, file: pq.ParquetFile, path: Path, group: int) -> pa.Table:
+        status = path.stat()
+        key = (path, status.st_ino, status.st_size, status.st_mtime_ns, group)
+        if self._last is None or self._last[0] != key:
+            self._last = None  # first, so that two are never held at once
+            self._last = (key, file.read_row_group(group, columns=SCHEMA.names))
+        return self._last[1]
+
+
+def parquet_spans(
+    path: Path | str, rollout_id: str | None = None, groups: RowGroups | None = None
+) -> Iterator[StoredSpan]:
     """The spans of a part, or of every part in a folder, in the order of the file; of one rollout only, if given.
 
-    Row groups that cannot hold the rollout are not read. Memory: one batch of rows. Raises PartError.
+    Row groups that cannot hold the rollout are not read; ``groups`` spares reading one again for the next rollout.
+    Memory: one batch of rows, or one row group. Raises PartError.
     """
-    for row in parquet_rows(path, rollout_id):
+    for row in parquet_rows(path, rollout_id, groups):
         yield span_of_row(row)
 
 
-def parquet_rows(path: Path | str, rollout_id: str | None = None) -> Iterator[Row]:
+def parquet_rows(path: Path | str, rollout_id: str | None = None, groups: RowGroups | None = None) -> Iterator[Row]:
     for part in _parts(Path(path)):
         try:
             with pq.ParquetFile(part) as file:
-                groups = _groups_of(file, rollout_id)
-                for batch in file.iter_batches(_READ_ROWS, groups, columns=SCHEMA.names) if groups else ():
-                    for row in rows_of_batch(batch):
-                        if rollout_id is None or row[ROLLOUT] == rollout_id:
-                            yield row
+                for batch in _batches(file, part, rollout_id, groups or RowGroups()):
+                    yield from rows_of_batch(batch)
         except (pa.ArrowException, OSError, KeyError) as error:
             raise PartError(f"{part}: cannot be read: {error}") from None
+
+
+def _batches(file: pq.ParquetFile, part: Path, rollout_id: str | None, groups: RowGroups) -> Iterator[pa.RecordBatch]:
+    if rollout_id is None:
+        yield from file.iter_batches(_READ_ROWS, columns=SCHEMA.names)
+        return
+    for group in _groups_of(file, rollout_id):
+        table = groups.table(file, part, group)
+        yield from table.filter(pc.equal(table.column("rollout_id"), rollout_id)).to_batches(_READ_ROWS)
 
 
 def parquet_rollouts(path: Path | str) -> list[tuple[str | None, str]]:
@@ -289,11 +314,9 @@ def _parts(path: Path) -> list[Path]:
     return _parts_in(path) if path.is_dir() else [path]
 
 
-def _groups_of(file: pq.ParquetFile, rollout_id: str | None) -> list[int]:
+def _groups_of(file: pq.ParquetFile, rollout_id: str) -> list[int]:
     metadata = file.metadata
     groups = range(metadata.num_row_groups)
-    if rollout_id is None:
-        return list(groups)
     column = SCHEMA.get_field_index("rollout_id")
     return [group for group in groups if _may_hold(metadata.row_group(group).column(column), rollout_id)]
 

@@ -17,7 +17,7 @@ from io import BytesIO
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 from otel_gym.conventions import ROLLOUT_ID
 from otel_gym.store.blobs import BlobStore
@@ -224,6 +224,7 @@ class ParquetFiles:
         folder = path.parent if path.is_file() else path
         self._blobs = BlobStore(folder.absolute().parent)
         self._ids: dict[Path, tuple[tuple[int, int, int], frozenset[str]]] = {}
+        self._groups: Any = None  # the row group that was read last
 
     def rollout_ids(self, report: Report) -> Iterable[str]:
         return {rollout_id for path in self._files() for rollout_id in self._ids_of(path, report)}
@@ -233,7 +234,9 @@ class ParquetFiles:
             if rollout_id in self._ids_of(path, report):
                 parquet = import_module("otel_gym.store.parquet")  # pyarrow is slow to load
                 try:
-                    for span in parquet.parquet_spans(path, rollout_id):
+                    if self._groups is None:
+                        self._groups = parquet.RowGroups()
+                    for span in parquet.parquet_spans(path, rollout_id, self._groups):
                         _report_gaps(media_at_hand(span, self._blobs), path, report)
                         yield span
                 except parquet.PartError as error:
