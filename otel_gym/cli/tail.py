@@ -27,7 +27,9 @@ def tail(
     directory: Directory = None,
     once: Annotated[bool, typer.Option("--once", help="Show what is there, and end.")] = False,
     from_start: Annotated[bool, typer.Option("--from-start", help="Show what is there, then what comes.")] = False,
-    interval: Annotated[float, typer.Option("--interval", help="Seconds between two looks.", min=0.01)] = 0.5,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", help="Seconds between two looks.", min=0.01)
+    ] = 0.5,
     json: AsJson = False,
 ) -> None:
     """Follow a store that is being written: a line for each span as it ends, until Ctrl-C.
