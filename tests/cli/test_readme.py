@@ -1,4 +1,4 @@
-"""Every command of README.md that reads a store works as it stands there, and its Python is whole."""
+"""Every command of README.md and docs/cli.md that reads a store works as it stands there, and the Python is whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shlex
 import shutil
 from pathlib import Path
 
-import duckdb
 import pytest
 from typer.testing import CliRunner
 
@@ -18,27 +17,29 @@ from otel_gym.cli.main import app
 from tests.capture.test_proxy import ANSWER, Upstream, answering, proxy_process, served, upstream_config
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(language: str, page: str = "README.md") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-def test_reading_commands_work_as_shown(example_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("page", "commands"), [("README.md", 7), ("docs/cli.md", 1)])
+def test_reading_commands_work_as_shown(
+    page: str, commands: int, example_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(example_store, tmp_path / "otel_gym_demo")
     for file in (tmp_path / "otel_gym_demo" / "spans").rglob("*.jsonl"):
         if b"run-2" in file.read_bytes():  # a demo's store that was made once
             file.unlink()
     monkeypatch.chdir(tmp_path)
-    lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("otel-gym")]
+    lines = [line for block in blocks("sh", page) for line in block.splitlines() if line.startswith("otel-gym")]
     reading = [line for line in lines if " proxy " not in line]
-    assert len(reading) == 7
+    assert len(reading) == commands
     for line in reading:
         result = CliRunner().invoke(app, shlex.split(line)[1:])
         assert result.exit_code == 0, (line, result.stderr)
-    query = next(block for block in blocks("python") if "duckdb" in block)
-    exec(query, {"duckdb": duckdb})
+    (query,) = (block for block in blocks("python", page) if "duckdb" in block)
+    exec(query, {})
 
 
 def test_recipes_1_and_2_pasted_in_order_gave_a_rollout_without_calls(
@@ -64,7 +65,7 @@ def test_python_is_whole_and_imports_what_exists() -> None:
         exec(compile(ast.Module(imports, []), "README.md", "exec"), {})
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/cli.md", "docs/python.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/cli.md", "docs/python.md", "docs/store.md"])
 def test_links_lead_to_files(page: str) -> None:
     text = (ROOT / page).read_text()
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
