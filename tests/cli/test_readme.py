@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shlex
 import shutil
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 import otel_gym
 from otel_gym.cli.main import app
+from otel_gym.store.reader import Store
 from tests.capture.test_proxy import ANSWER, Upstream, answering, proxy_process, served, upstream_config
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +63,30 @@ def test_recipes_1_and_2_pasted_in_order_gave_a_rollout_without_calls(
     assert otel_gym.flush(10)
     (row,) = map(json.loads, CliRunner().invoke(app, ["ls", "--json"]).stdout.splitlines())
     assert (row["run_id"], row["rollout_id"], row["calls"], row["reward"]) == ("training-step-7", "12-0", 1, 1.0)
+
+
+def test_recipe_3_had_no_route_and_nothing_to_start_it_with(tmp_path: Path) -> None:
+    (server,) = (block for block in blocks("python") if "instrument_app" in block)
+    (start,) = (block for block in blocks("sh") if "uvicorn" in block)
+    (tmp_path / "model_server.py").write_text(server)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    environment = {**clean, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    command = f"exec env {start.replace('8001', port)}"
+    process = subprocess.Popen(command, shell=True, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    try:
+        with httpx.Client(transport=httpx.HTTPTransport(retries=10), trust_env=False) as client:
+            for prefix in ("/ng-rollout/12-1", ""):
+                url = f"http://127.0.0.1:{port}{prefix}/v1/chat/completions"
+                assert client.post(url, json={"model": "m", "messages": []}).status_code == 200
+        process.terminate()
+        process.wait(15)
+    finally:
+        process.kill()
+    store = Store(tmp_path / "otel_gym_store")
+    assert [rollout.rollout_id for rollout in store.rollouts()] == ["12-1"]
+    assert store.counts()["uncaptured_calls"] == 1
 
 
 def test_python_is_whole_and_imports_what_exists() -> None:
