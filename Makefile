@@ -68,7 +68,7 @@ endif
 bench: .venv/installed ## every benchmark; writes docs/benchmarks.md
 	$(BIN)/python bench/run_all.py --write docs/benchmarks.md
 
-docs: .venv/installed ## docs/conventions.md, docs/settings.md and the columns in docs/store.md from the tables in the code
+docs: .venv/installed ## docs/conventions.md, docs/settings.md, and the tables in other pages, from the code
 	$(BIN)/python scripts/make_docs.py
 
 pins: .venv/installed ## requirements/dev.txt from what is installed in .venv

@@ -1,4 +1,5 @@
-"""Writes docs/conventions.md, docs/settings.md, the columns in docs/store.md and the reference in docs/python.md.
+"""Writes docs/conventions.md, docs/settings.md, the columns in docs/store.md and docs/cli.md, and the reference in
+docs/python.md.
 
     python scripts/make_docs.py [--check]
 
@@ -16,9 +17,11 @@ from pathlib import Path
 
 import otel_gym
 from otel_gym.conventions import GYM_ATTRIBUTES, SCHEMA_URL
+from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.settings import SETTINGS
 from otel_gym.store.rows import COLUMNS, SCHEMA_VERSION
 from otel_gym.store.schema import SCHEMA
+from otel_gym.views.model_calls_export import COLUMNS as EXPORT_COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTICE = "<!-- Made by scripts/make_docs.py: change the table in {source}, then run `make docs`. -->"
@@ -114,6 +117,24 @@ def store() -> str:
     return _between(page, "version", SCHEMA_VERSION)
 
 
+EXPORT_TYPES = {"text": "string", "json": "JSON", "count": "int64", "number": "double", "flag": "bool"}
+# What the export puts before a record's fields.
+EXPORT_PLACE = {
+    "run_id": "The launch; null where the call names none.",
+    "rollout_id": "The attempt that the call belongs to, such as 7-0-a1; unassigned where it had no rollout.",
+    "execution": "Span id of the rollout span that it belongs to; null where there is none, or none for certain.",
+    "superseded": "Whether another attempt or execution counts instead; true only with --all, or of a named rollout.",
+}
+
+
+def cli() -> str:
+    """The page as it is, with the columns of `export model-calls`."""
+    meanings = EXPORT_PLACE | {name: field.description or "" for name, field in ModelCallRecord.model_fields.items()}
+    rows = ((f"`{name}`", EXPORT_TYPES[kind], meanings[name].removesuffix(".")) for name, kind in EXPORT_COLUMNS)
+    page = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    return _between(page, "columns", f"\n{_table(('column', 'type', 'meaning'), rows)}\n")
+
+
 def _between(page: str, mark: str, text: str) -> str:
     """``page`` with ``text`` between the comments ``mark`` and ``/mark``."""
     pattern = re.compile(rf"(<!-- {mark}\b[^>]*-->).*?(<!-- /{mark} -->)", re.DOTALL)
@@ -125,6 +146,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/settings.md": settings,
     "docs/python.md": python,
     "docs/store.md": store,
+    "docs/cli.md": cli,
 }
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -71,6 +74,22 @@ def test_the_demo_succeeds_and_says_nothing_else(demo: Demo) -> None:
     assert demo.returncode == 0, demo.stderr
     assert demo.stderr == ""
     assert "\x1b" not in demo.stdout
+
+
+def test_the_scripted_model_alone_is_served_until_ctrl_c() -> None:
+    command = [sys.executable, "-m", "otel_gym.cli", "demo", "--serve", "--port", "0"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        url = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())[0]  # type: ignore[index]
+        question = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+        answer = httpx.post(f"{url}/v1/chat/completions", json=question, trust_env=False).json()
+        assert answer["usage"]["completion_tokens"] > 0
+        process.send_signal(signal.SIGINT)
+        assert process.wait(15) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_its_rollouts_are_rewarded_and_the_cut_one_is_superseded(demo: Demo) -> None:

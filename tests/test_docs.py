@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import otel_gym
+from otel_gym.store.reader import Store
 
 ROOT = Path(__file__).parent.parent
 
@@ -20,20 +20,28 @@ def test_pages_made_from_the_code_are_fresh() -> None:
     assert checked.returncode == 0, checked.stderr
 
 
-def test_the_examples_of_the_python_page_print_what_they_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_each_example_of_the_python_page_prints_what_it_says_by_itself(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
-    names: dict[str, object] = {"__name__": "example"}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     for block in blocks:
-        exec(compile(block, "docs/python.md", "exec"), names)
+        done = subprocess.run(
+            [sys.executable, "-c", block],
+            cwd=tmp_path,
+            env={**clean, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         said = [line.split(")  # ")[1] for line in block.splitlines() if line.lstrip().startswith("print(")]
-        assert capsys.readouterr().out.splitlines() == said
+        assert (done.stdout.splitlines(), done.stderr) == (said, "")
     assert sorted(path.name for path in (tmp_path / "otel_gym_store" / "spans").iterdir()) == [
         "rollout_id=12-0",
         "rollout_id=13-0",
+        "rollout_id=14-0",
     ]
+    (tool,) = [span for span in next(Store(tmp_path / "otel_gym_store").rollouts("14-0")).spans if "tool" in span.name]
+    assert (tool.name, tool.attributes["gen_ai.tool.call.result"]) == ("execute_tool get_weather", '{"celsius": 4}')
 
 
 def test_every_public_name_is_in_the_reference() -> None:

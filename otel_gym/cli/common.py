@@ -17,7 +17,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from typer.core import TyperCommand
+from typer.core import TyperArgument, TyperCommand
 
 from otel_gym.content import safe_json
 from otel_gym.settings import read_settings
@@ -32,7 +32,10 @@ PIPE_WIDTH = 100_000
 Directory = Annotated[
     Path | None,
     typer.Option(
-        "--dir", help="Folder of the store.  [default: OTEL_GYM_DIR, else ./otel_gym_store]", show_default=False
+        "--dir",
+        help="Folder of the store.  [default: OTEL_GYM_DIR, else ./otel_gym_store]",
+        metavar="DIR",
+        show_default=False,
     ),
 ]
 Run = Annotated[
@@ -55,7 +58,22 @@ class CommandError(Exception):
     """The command cannot be done; the text says why and what to do."""
 
 
-class AddressCommand(TyperCommand):
+class ArgumentCommand(TyperCommand):
+    """Shows its arguments as their metavars stand; typer would put brackets and types around them."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return ["[OPTIONS]", *(argument.metavar or "" for argument in self._arguments())]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for argument in self._arguments():
+            argument.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
+        super().format_options(ctx, formatter)
+
+    def _arguments(self) -> list[TyperArgument]:
+        return [parameter for parameter in self.params if isinstance(parameter, TyperArgument)]
+
+
+class AddressCommand(ArgumentCommand):
     """A command that takes addresses: ``-/12-0`` is one (spans that name no run), and no option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -37,7 +37,12 @@ def compact(
     ] = False,
     idle: Annotated[
         float,
-        typer.Option("--idle", help="Seconds of silence after which a writer on another host counts as ended.", min=0),
+        typer.Option(
+            "--idle",
+            metavar="SECONDS",
+            help="Silence after which a writer on another host counts as ended.",
+            min=0,
+        ),
     ] = 3600,
 ) -> None:
     """Seal the spans of ended processes in Parquet files of many rollouts, DIR/parquet/part-*.parquet.

@@ -6,7 +6,8 @@ import os
 import shlex
 import shutil
 import sys
-from contextlib import nullcontext
+import threading
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +30,12 @@ def demo(
         typer.Option("--dir", metavar="DIR", help=f"Folder of the store.  [default: ./{FOLDER}]", show_default=False),
     ] = Path(FOLDER),
     rollouts: Annotated[int, typer.Option("--rollouts", metavar="N", help="How many rollouts to run.", min=1)] = 8,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Run none: serve the scripted model, for clients of your own, until Ctrl-C.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", help="Port for --serve; 0 picks a free one.", min=0, max=65535)
+    ] = 8000,
 ) -> None:
     """Run rollouts of the real openai and anthropic clients against a scripted model, through the capturing proxy.
 
@@ -39,8 +46,12 @@ def demo(
     \b
     Example:
         otel-gym demo --dir /tmp/otel-gym-demo
+        otel-gym demo --serve --port 8000
     """
     with said_failures():
+        if serve:
+            _serve(port)
+            return
         if sdk_is_disabled(os.environ):
             raise CommandError("OTEL_SDK_DISABLED=true turns capture off, and the demo is about capture; unset it")
         if read_settings().enabled is False:
@@ -63,6 +74,21 @@ def demo(
             raise typer.Exit(NOT_DONE)
         if result.damage:
             raise typer.Exit(DAMAGED)
+
+
+def _serve(port: int) -> None:
+    # A web server is slow to load.
+    from otel_gym.capture.proxy_server import ListenError
+    from otel_gym.demo.dialects import DIALECTS
+    from otel_gym.demo.model_server import running_model_server
+
+    try:
+        with running_model_server(port) as (_, url):
+            print(f"scripted model on {url}: {', '.join(DIALECTS)}; Ctrl-C ends it", flush=True)
+            with suppress(KeyboardInterrupt):
+                threading.Event().wait()
+    except (ListenError, TimeoutError) as error:
+        raise CommandError(str(error)) from None
 
 
 def _print(result: DemoResult) -> None:

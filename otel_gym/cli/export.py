@@ -33,7 +33,7 @@ def model_calls(
     rollouts: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[[RUN/]ROLLOUT ...]",
+            metavar="[[RUN/]ROLLOUT]...",
             help="Only these, superseded or not; default: what counts in the store.",
             show_default=False,
         ),

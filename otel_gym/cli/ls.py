@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 
 from otel_gym.cli.common import AsJson, Directory, Run, console, open_store, print_json, print_lines, progress, reader
 from otel_gym.cli.tables import footer, hints, is_terminal, rollout_lines, rollout_table
 from otel_gym.store.reader import Store
-from otel_gym.views.health import losses_said
+from otel_gym.views.health import COUNTED, losses_said
 from otel_gym.views.selection import selected_rollouts
 from otel_gym.views.summary import RolloutSummary, summarize_rollout, superseded_marked
 
@@ -46,8 +46,14 @@ def ls(directory: Directory = None, run: Run = None, json: AsJson = False) -> St
             if group:
                 terminal.print(rollout_table(group, terminal.width))
     counts = store.counts()
-    print_lines([footer(rows, counts), *losses_said(counts), *hints(rows)])
+    print_lines([footer(rows, counts), *losses_said(counts), *_uncaptured_said(counts), *hints(rows)])
     return store
+
+
+def _uncaptured_said(counts: Mapping[str, int]) -> list[str]:
+    """No loss where it is meant, but what an empty table is asked about."""
+    name = "uncaptured_calls"
+    return [f"{name}: {COUNTED[name][0]}"] if counts.get(name) else []
 
 
 def _kept(rows: Iterable[RolloutSummary], kept: list[RolloutSummary]) -> Iterator[RolloutSummary]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from otel_gym.cli import compact, demo, doctor, export, ls, proxy, show, stats, tail
-from otel_gym.cli.common import AddressCommand
+from otel_gym.cli.common import AddressCommand, ArgumentCommand
 from otel_gym.version import __version__
 
 app = typer.Typer(
@@ -24,8 +24,8 @@ app.command("proxy", short_help="Stand before a model server and capture every c
 app.command("ls", short_help="List the rollouts of a store.")(ls.ls)
 app.command("show", cls=AddressCommand, short_help="Show the spans of one rollout as a tree.")(show.show)
 app.command("stats", short_help="Figures of each run.")(stats.stats)
-app.command("tail", short_help="Follow a store while it grows.")(tail.tail)
-app.command("doctor", short_help="Say what is wrong with a store, and what to do.")(doctor.doctor)
+app.command("tail", cls=AddressCommand, short_help="Follow a store while it grows.")(tail.tail)
+app.command("doctor", cls=ArgumentCommand, short_help="Say what is wrong with a store, and what to do.")(doctor.doctor)
 app.command("compact", short_help="Seal what ended processes wrote in Parquet.")(compact.compact)
 app.add_typer(export.app, name="export")
 

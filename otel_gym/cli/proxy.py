@@ -25,16 +25,21 @@ def proxy(
         ),
     ],
     port: Annotated[
-        int, typer.Option("--port", help="Port to listen on; 0 picks a free one.", min=0, max=65535)
+        int, typer.Option("--port", metavar="N", help="Port to listen on; 0 picks a free one.", min=0, max=65535)
     ] = 8787,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
     propagate: Annotated[
         bool, typer.Option("--propagate", help="Send traceparent, tracestate and baggage to the model server.")
     ] = False,
     directory: Directory = None,
     run: Annotated[
         str | None,
-        typer.Option("--run", help="Run id of calls that bring none.  [default: OTEL_GYM_RUN_ID]", show_default=False),
+        typer.Option(
+            "--run",
+            metavar="ID",
+            help="Run id of calls that bring none.  [default: OTEL_GYM_RUN_ID]",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Stand between clients and any OpenAI- or Anthropic-compatible server, and capture every model call.

@@ -14,6 +14,7 @@ from otel_gym.cli.common import DAMAGED, AsJson, Directory, chosen_directory, pr
 from otel_gym.cli.formats import UNKNOWN, count, milliseconds, utc_milliseconds
 from otel_gym.store.follow import Follower
 from otel_gym.store.reader import Damage, Store
+from otel_gym.views.selection import NO_RUN
 from otel_gym.views.tail_rows import TailRow, tail_row
 
 # A look may take this share of the time at most, however many files there are.
@@ -27,7 +28,9 @@ def tail(
     directory: Directory = None,
     once: Annotated[bool, typer.Option("--once", help="Show what is there, and end.")] = False,
     from_start: Annotated[bool, typer.Option("--from-start", help="Show what is there, then what comes.")] = False,
-    interval: Annotated[float, typer.Option("--interval", help="Seconds between two looks.", min=0.01)] = 0.5,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", help="Seconds between two looks.", min=0.01)
+    ] = 0.5,
     json: AsJson = False,
 ) -> None:
     """Follow a store that is being written: a line for each span as it ends, until Ctrl-C.
@@ -77,7 +80,7 @@ def _holds_something(folder: Path) -> bool:
 
 def _show(follower: Follower, run_id: str, json: bool) -> None:
     found = follower.look()
-    rows = [tail_row(each.rollout_id, each.span) for each in found if not run_id or each.span.run_id == run_id]
+    rows = [tail_row(each.rollout_id, each.span) for each in found if run_id in ("", each.span.run_id or NO_RUN)]
     rows.sort(key=lambda row: row.time_ns)
     if json:
         print_json(map(asdict, rows))

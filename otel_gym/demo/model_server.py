@@ -1,4 +1,4 @@
-"""The scripted model server: a plain ASGI application, and a thread that serves it on a free port of loopback."""
+"""The scripted model server: a plain ASGI application, and a thread that serves it on loopback."""
 
 from __future__ import annotations
 
@@ -108,10 +108,13 @@ def _start(
 
 
 @contextmanager
-def running_model_server() -> Iterator[tuple[ScriptedModelServer, str]]:
-    """The server and its URL, until the block ends. Raises TimeoutError if it does not start."""
+def running_model_server(port: int = 0) -> Iterator[tuple[ScriptedModelServer, str]]:
+    """The server and its URL, until the block ends; port 0 picks a free one.
+
+    Raises ListenError if the port cannot be had, TimeoutError if the server does not start.
+    """
     application = ScriptedModelServer()
-    listener = listen("127.0.0.1", 0)
+    listener = listen("127.0.0.1", port)
     # "critical": a connection that is cut on purpose is no error to be logged.
     config = uvicorn.Config(application, log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=2)
     server = _StartedServer(config)

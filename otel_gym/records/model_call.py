@@ -53,52 +53,63 @@ class ToolCall(BaseModel):
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
+def _unknown(description: str) -> Any:
+    """A field that is None unless something says it."""
+    return Field(default=None, description=description)
+
+
 class ModelCallRecord(BaseModel):
     """One attempt at a model call. Retries of one logical call are records of their own (``records.retries``)."""
 
     model_config = ConfigDict(protected_namespaces=())
 
-    model_call_id: str | None = None
-    response_id: str | None = None
-    client_session_id: str | None = Field(
-        default=None, description="x-session-id, if the client sent exactly one value; a claim, not a proof."
+    model_call_id: str | None = _unknown("Id of the exchange; its span has the same as gym.model_call.id.")
+    response_id: str | None = _unknown("The provider's id of the answer.")
+    client_session_id: str | None = _unknown(
+        "x-session-id, if the client sent exactly one value; a claim, not a proof."
     )
-    client_assistant_message_id: str | None = None
+    client_assistant_message_id: str | None = _unknown("NeMo Gym's own; null of what was captured by otel_gym.")
     call_index: int = Field(description="Place in the rollout's store; no order in time for concurrent calls.")
-    model_ref: ModelRef | None = None
-    model: str | None = Field(default=None, description="The model that answered, else the one that was asked for.")
-    dialect: str | None = None
-    status_code: int | None = None
-    response_status: str | None = None
-    finish_reason: str | None = Field(default=None, description="Of the first choice, where there are several.")
-    upstream_attempted: bool | None = None
-    upstream_status_code: int | None = None
-    response_source: Literal["upstream", "local"] | None = None
-    local_response_reason: str | None = None
-    started_at: float | None = Field(default=None, description="UTC epoch seconds: the application was called.")
-    completed_at: float | None = Field(default=None, description="UTC epoch seconds: it returned or raised.")
-    latency_total_ms: float | None = Field(
-        default=None, description="Call to final body message; without one, to the exception. Monotonic clock."
+    model_ref: ModelRef | None = _unknown("The model server's name in a NeMo Gym configuration.")
+    model: str | None = _unknown("The model that answered, else the one that was asked for.")
+    dialect: str | None = _unknown("responses, chat or messages.")
+    status_code: int | None = _unknown("HTTP status that the client got.")
+    response_status: str | None = _unknown("The answer's own status, as completed or incomplete (Responses).")
+    finish_reason: str | None = _unknown(
+        "Why it ended, in the provider's word; of the first choice, if there are several."
     )
-    latency_ttft_ms: float | None = Field(
-        default=None, description="Call to first content event of a stream, to the first byte of a plain body."
+    upstream_attempted: bool | None = _unknown("What a model server says of itself: it asked the server behind it.")
+    upstream_status_code: int | None = _unknown("The same: what that server answered.")
+    response_source: Literal["upstream", "local"] | None = _unknown("The same: who made the answer.")
+    local_response_reason: str | None = _unknown("The same: why it made the answer itself.")
+    started_at: float | None = _unknown("UTC epoch seconds: the application was called.")
+    completed_at: float | None = _unknown("UTC epoch seconds: it returned or raised.")
+    latency_total_ms: float | None = _unknown(
+        "Call to final body message; without one, to the exception. Monotonic clock."
     )
-    tokens_in: int | None = Field(default=None, description="The whole prompt, cached tokens counted once.")
-    tokens_out: int | None = None
-    tokens_reasoning: int | None = Field(default=None, description="Part of tokens_out.")
-    tokens_total: int | None = None
-    cached_tokens: int | None = Field(default=None, description="Part of tokens_in that was read from a cache.")
-    cache_creation_tokens: int | None = Field(default=None, description="Part of tokens_in written to a cache.")
-    cache_hit: bool | None = None
-    tool_calls: list[ToolCall] = Field(default_factory=list)
-    reasoning_content: str | None = None
-    error_category: str | None = None
-    failure_report: Any = None
-    model_operations: Any = None
-    request: dict[str, Any] | None = None
-    request_raw: str | None = None
-    response: dict[str, Any] | None = None
-    response_raw: str | None = None
+    latency_ttft_ms: float | None = _unknown(
+        "Call to first content event of a stream, to the first byte of a plain body."
+    )
+    tokens_in: int | None = _unknown("The whole prompt, cached tokens counted once.")
+    tokens_out: int | None = _unknown("The whole answer, reasoning included.")
+    tokens_reasoning: int | None = _unknown("Part of tokens_out.")
+    tokens_total: int | None = _unknown("As the provider says, else tokens_in + tokens_out.")
+    cached_tokens: int | None = _unknown("Part of tokens_in that was read from a cache.")
+    cache_creation_tokens: int | None = _unknown("Part of tokens_in written to a cache.")
+    cache_hit: bool | None = _unknown("Whether cached_tokens is above 0.")
+    tool_calls: list[ToolCall] = Field(
+        default_factory=list, description="What the model asked for: call_id, name and arguments (an object) each."
+    )
+    reasoning_content: str | None = _unknown("The model's reasoning, where it is readable text.")
+    error_category: str | None = _unknown(
+        "Why the call was no success: rate_limit, timeout, cancelled, stream_truncated …; null if it was one."
+    )
+    failure_report: Any = _unknown("NeMo Gym's own; null of what was captured by otel_gym.")
+    model_operations: Any = _unknown("NeMo Gym's own; null of what was captured by otel_gym.")
+    request: dict[str, Any] | None = _unknown("The request's body.")
+    request_raw: str | None = _unknown("Its text, where it is no JSON object.")
+    response: dict[str, Any] | None = _unknown("The answer's body; of a stream put together from its events.")
+    response_raw: str | None = _unknown("The text of a stream, or of an answer that is no JSON object.")
 
     def to_json(self) -> str:
         """The record as one line of strict JSON.

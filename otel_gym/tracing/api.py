@@ -17,6 +17,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -76,7 +77,7 @@ class Rollout(AbstractContextManager["Rollout"]):
         return carrier
 
     def record_reward(self, value: float) -> None:
-        """The verifier's verdict; the last one wins. No effect after the rollout has ended.
+        """The verifier's verdict; the last one wins. After the ``with`` block it is lost, which a warning says once.
 
         RuntimeError before the rollout has begun, ValueError for NaN.
         """
@@ -85,8 +86,17 @@ class Rollout(AbstractContextManager["Rollout"]):
         reward = float(value)
         if isnan(reward):
             raise ValueError("a reward that is NaN says nothing, and would be lost in every mean")
-        if self.span is not None:
+        if self.span is None:
+            return
+        if self.span.is_recording():
             self.span.set_attribute(names.REWARD, reward)
+        elif isinstance(self.span, ReadableSpan):  # else another's sampler dropped it
+            log_once(
+                f"the reward of rollout {self.rollout_id} came after it had ended and is not stored: call "
+                "record_reward() inside the `with` block (said once a process)",
+                kind="late reward",
+                with_traceback=False,
+            )
 
     def __enter__(self) -> Rollout:
         self._has_begun = True

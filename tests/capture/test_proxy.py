@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import inspect
 import json
 import logging
 import os
@@ -26,7 +27,15 @@ import uvicorn
 
 import otel_gym
 from otel_gym.capture.proxy import UpstreamConnectionError, UpstreamUrlError, proxy_app, upstream_of
-from otel_gym.capture.proxy_server import end_line, listen, server_config, shorten_upstream_errors, start_lines, url_of
+from otel_gym.capture.proxy_server import (
+    end_line,
+    listen,
+    say_cut_calls,
+    server_config,
+    shorten_upstream_errors,
+    start_lines,
+    url_of,
+)
 from otel_gym.store.reader import Store
 from otel_gym.store.span import KIND_CLIENT, KIND_SERVER
 from otel_gym.views.model_calls import model_call_records
@@ -873,6 +882,15 @@ def test_ctrl_c_on_a_busy_proxy_hung_and_then_drew_tracebacks(tmp_path: Path, pa
     assert (answer.json().get("type") == "error") is (path == "/v1/messages")
     (record,) = [each for rollout in Store(tmp_path / "store").rollouts() for each in model_call_records(rollout)]
     assert record.error_category == "cancelled"
+
+
+def test_a_call_that_outlasts_the_grace_is_cut_and_said_in_a_users_words() -> None:
+    uvicorns = "Cancel %s running task(s), timeout graceful shutdown exceeded"
+    assert uvicorns in inspect.getsource(uvicorn.Server.shutdown)
+    record = logging.LogRecord("uvicorn.error", logging.ERROR, "", 0, uvicorns, (1,), None)
+    assert say_cut_calls(record)
+    said = (record.levelname, record.getMessage())
+    assert said == ("WARNING", "1 calls did not end within 5 s: cut, and recorded as cancelled")
 
 
 def test_a_stream_that_is_cut_at_the_end_does_not_look_whole(tmp_path: Path) -> None:

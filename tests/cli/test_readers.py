@@ -91,7 +91,9 @@ def test_stats_name_what_was_not_captured(example_store: Path, invoke: Invoke, t
     (tmp_path / "store" / "counts").mkdir(exist_ok=True)
     (tmp_path / "store" / "counts" / "w.json").write_text('{"uncaptured_calls": 12}')
     assert "uncaptured_calls: 12" in invoke("stats", "--dir", tmp_path / "store").stdout
-    assert "uncaptured_calls: 12" in invoke("ls", "--dir", tmp_path / "store").stdout
+    listed = invoke("ls", "--dir", tmp_path / "store").stdout
+    assert "uncaptured_calls: 12" in listed
+    assert "send them through /ng-rollout/<id>" in listed
 
 
 def test_show_is_a_tree_with_tokens_tool_calls_and_reward(example_store: Path, invoke: Invoke) -> None:

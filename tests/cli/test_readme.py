@@ -1,44 +1,51 @@
-"""Every command of README.md that reads a store works as it stands there, and its Python is whole."""
+"""Every command of README.md and docs/cli.md that reads a store works as it stands there, and the Python is whole."""
 
 from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shlex
 import shutil
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
-import duckdb
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 import otel_gym
 from otel_gym.cli.main import app
+from otel_gym.store.reader import Store
 from tests.capture.test_proxy import ANSWER, Upstream, answering, proxy_process, served, upstream_config
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(language: str, page: str = "README.md") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-def test_reading_commands_work_as_shown(example_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("page", "commands"), [("README.md", 7), ("docs/cli.md", 1)])
+def test_reading_commands_work_as_shown(
+    page: str, commands: int, example_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(example_store, tmp_path / "otel_gym_demo")
     for file in (tmp_path / "otel_gym_demo" / "spans").rglob("*.jsonl"):
         if b"run-2" in file.read_bytes():  # a demo's store that was made once
             file.unlink()
     monkeypatch.chdir(tmp_path)
-    lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("otel-gym")]
+    lines = [line for block in blocks("sh", page) for line in block.splitlines() if line.startswith("otel-gym")]
     reading = [line for line in lines if " proxy " not in line]
-    assert len(reading) == 7
+    assert len(reading) == commands
     for line in reading:
         result = CliRunner().invoke(app, shlex.split(line)[1:])
         assert result.exit_code == 0, (line, result.stderr)
-    query = next(block for block in blocks("python") if "duckdb" in block)
-    exec(query, {"duckdb": duckdb})
+    (query,) = (block for block in blocks("python", page) if "duckdb" in block)
+    exec(query, {})
 
 
 def test_recipes_1_and_2_pasted_in_order_gave_a_rollout_without_calls(
@@ -58,13 +65,37 @@ def test_recipes_1_and_2_pasted_in_order_gave_a_rollout_without_calls(
     assert (row["run_id"], row["rollout_id"], row["calls"], row["reward"]) == ("training-step-7", "12-0", 1, 1.0)
 
 
+def test_recipe_3_had_no_route_and_nothing_to_start_it_with(tmp_path: Path) -> None:
+    (server,) = (block for block in blocks("python") if "instrument_app" in block)
+    (start,) = (block for block in blocks("sh") if "uvicorn" in block)
+    (tmp_path / "model_server.py").write_text(server)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    environment = {**clean, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    command = f"exec env {start.replace('8001', port)}"
+    process = subprocess.Popen(command, shell=True, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    try:
+        with httpx.Client(transport=httpx.HTTPTransport(retries=10), trust_env=False) as client:
+            for prefix in ("/ng-rollout/12-1", ""):
+                url = f"http://127.0.0.1:{port}{prefix}/v1/chat/completions"
+                assert client.post(url, json={"model": "m", "messages": []}).status_code == 200
+        process.terminate()
+        process.wait(15)
+    finally:
+        process.kill()
+    store = Store(tmp_path / "otel_gym_store")
+    assert [rollout.rollout_id for rollout in store.rollouts()] == ["12-1"]
+    assert store.counts()["uncaptured_calls"] == 1
+
+
 def test_python_is_whole_and_imports_what_exists() -> None:
     for block in blocks("python"):
         imports = [node for node in ast.parse(block).body if isinstance(node, ast.Import | ast.ImportFrom)]
         exec(compile(ast.Module(imports, []), "README.md", "exec"), {})
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/cli.md", "docs/python.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/cli.md", "docs/python.md", "docs/store.md"])
 def test_links_lead_to_files(page: str) -> None:
     text = (ROOT / page).read_text()
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]

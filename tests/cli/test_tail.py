@@ -34,6 +34,12 @@ def test_one_rollout_of_one_run_can_be_asked_for(example_store: Path, invoke: In
     assert "run-2/1-0" in text and "run-1" not in text
 
 
+def test_the_spans_that_name_no_run_have_an_address_as_in_show(tmp_path: Path, invoke: Invoke) -> None:
+    write(live_file(tmp_path), encoded("1", "chat m"), encoded("2", "chat n", run="run-1"))
+    result = invoke("tail", "-/1-0", "--once", "--dir", tmp_path)
+    assert (result.exit_code, "chat m" in result.stdout, "chat n" in result.stdout) == (0, True, False)
+
+
 def test_what_is_unknown_is_null(tmp_path: Path, invoke: Invoke) -> None:
     write(live_file(tmp_path), encoded("1", end=None, **CALL))
     (row,) = (json.loads(line) for line in invoke("tail", "--once", "--json", "--dir", tmp_path).stdout.splitlines())

@@ -66,6 +66,18 @@ def test_a_genai_span_without_rollout_goes_to_unassigned(live_store):
     assert [span.name for span in live_store.spans("unassigned")] == ["chat m"]
 
 
+def test_a_reward_that_comes_too_late_names_the_first_rollout(live_store, caplog):
+    for index in range(2):
+        with otel_gym.rollout(9, index) as rollout:
+            pass
+        rollout.record_reward(1.0)
+
+    (said,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert (said.name, "the reward of rollout 9-0 came after it had ended" in said.message) == ("otel_gym", True)
+    (span,) = live_store.spans("9-0")
+    assert "gym.reward" not in span.attributes
+
+
 def test_an_exception_ends_the_rollout_and_is_not_swallowed(live_store):
     with pytest.raises(KeyError), otel_gym.rollout(3, 0):
         raise KeyError("x")
