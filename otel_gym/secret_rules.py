@@ -293,6 +293,10 @@ def _bare(text: str, name_end: int, begin: int, is_given: bool) -> Iterator[Find
         return
     content = value[0].rstrip()
     end = begin + len(content)
+    if cookies:
+        # Taken whole and always: so no cookie inside is looked at again, and a line costs one pass.
+        yield Finding(begin, end)
+        return
     if text.startswith(("(", "[", "{"), end):  # a call or a subscript: code, no value
         return
     starts_at = name_end - len(name)
@@ -300,7 +304,7 @@ def _bare(text: str, name_end: int, begin: int, is_given: bool) -> Iterator[Find
         text.startswith(("?", "&"), starts_at - 1) if starts_at else text.startswith("&", end)
     )
     is_variable = name.isupper() and len(content) >= 6 and text.startswith("=", name_end)
-    if is_given or cookies or is_form_field or is_variable or _looks_secret(content):
+    if is_given or is_form_field or is_variable or _looks_secret(content):
         yield Finding(begin, end if len(content) < _JUDGED_LENGTH else _end(_BARE.match(text, begin)))
 
 

@@ -7,6 +7,7 @@ import json
 import random
 import re
 import string
+import time
 from itertools import pairwise
 
 import pytest
@@ -136,6 +137,13 @@ TEXTS = {
 def test_forms_headers_shells_and_cut_streams(text):
     assert REDACTOR.text(text) == TEXTS[text]
     assert REDACTOR.text(TEXTS[text]) == TEXTS[text]
+
+
+@pytest.mark.parametrize("length", [10, 255, 256, 300, 5000])
+def test_all_cookies_of_a_line_are_taken_however_long_it_is(length):
+    cookies = "theme=" + "d" * length + "; sessionid=hunterhunter; csrftoken=plainplain"
+    assert REDACTOR.text(f"> Cookie: {cookies}\n< 200") == "> Cookie: [redacted]\n< 200"
+    assert REDACTOR.text(f'curl -H "Cookie: {cookies}" http://x') == 'curl -H "Cookie: [redacted]" http://x'
 
 
 OPAQUE = letters(400)
@@ -293,6 +301,22 @@ HOSTILE = {
     "private keys": "-----BEGIN PRIVATE KEY-----" * 100,
     "spaces": "password" + " " * 3000,
 }
+
+
+LONG_AND_HOSTILE = {
+    "cookie lines without an end": "cookie: a=" * 40_000,
+    "cookie lines that a brace ends": "cookie: a=" * 40_000 + "{",
+    "cookies on one line": "Set-Cookie: a=b; " * 25_000,
+}
+
+
+@pytest.mark.parametrize("name", LONG_AND_HOSTILE)
+@pytest.mark.parametrize("rules", ["1", "/EMP-[0-9]{6}/"])
+def test_hostile_text_takes_no_longer_than_its_length_asks_for(name, rules):
+    redactor = Redactor(read_rules(rules))
+    begin = time.process_time()
+    redactor.text(LONG_AND_HOSTILE[name])
+    assert time.process_time() - begin < 5  # where a rule takes quadratic time, minutes
 
 
 @pytest.mark.parametrize("name", HOSTILE)
