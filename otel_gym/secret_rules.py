@@ -17,6 +17,9 @@ from typing import NamedTuple
 
 REDACTED = "[redacted]"
 
+# Between texts that are looked at as one: no rule goes across it, and what follows it starts a text.
+TEXTS_SEPARATOR = "\n\x1e"
+
 
 class Finding(NamedTuple):
     """A secret: ``text[begin:end]``, and what takes its place."""
@@ -300,8 +303,9 @@ def _bare(text: str, name_end: int, begin: int, is_given: bool) -> Iterator[Find
     if text.startswith(("(", "[", "{"), end):  # a call or a subscript: code, no value
         return
     starts_at = name_end - len(name)
+    starts_text = starts_at == 0 or text.startswith(TEXTS_SEPARATOR[-1], starts_at - 1)
     is_form_field = text.startswith("=", name_end) and (
-        text.startswith(("?", "&"), starts_at - 1) if starts_at else text.startswith("&", end)
+        text.startswith("&", end) if starts_text else text.startswith(("?", "&"), starts_at - 1)
     )
     is_variable = name.isupper() and len(content) >= 6 and text.startswith("=", name_end)
     if is_given or is_form_field or is_variable or _looks_secret(content):
@@ -309,10 +313,10 @@ def _bare(text: str, name_end: int, begin: int, is_given: bool) -> Iterator[Find
 
 
 def _name_before(text: str, end: int) -> str:
-    window = text[max(0, end - 64) : end]
+    window = text[max(0, end - 65) : end]
     name = window[len(window.rstrip(_NAME_LETTERS)) :]
     # The letter of an escape is no part of the name: ``\nOPENAI_API_KEY=``.
-    is_escaped = text.startswith("\\", end - len(name) - 1) and name[:1] in "nrtbf"
+    is_escaped = window[: len(window) - len(name)].endswith("\\") and name[:1] in "nrtbf"
     return name[1:] if is_escaped else name
 
 

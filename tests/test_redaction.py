@@ -250,6 +250,68 @@ def test_an_expression_of_the_user_leaves_json_json():
     assert json.loads(redacted["deep"]) == {"n": REDACTED}
 
 
+EMPLOYEE = {
+    "[INFO] user EMP-123456 logged in": "[INFO] user [redacted] logged in",
+    "[1] EMP-123456 end": "[1] [redacted] end",
+    "[redacted] EMP-123456": "[redacted] [redacted]",
+    "{'id': 'EMP-123456'}": "{'id': '[redacted]'}",
+    "{'name': \"ü EMP-123456\"}": "{'name': \"ü [redacted]\"}",
+    ": EMP-123456": ": [redacted]",
+    "data: EMP-123456\n\ndata: [1234567, 1]\n": "data: [redacted]\n\ndata: [1234567, 1]\n",
+    'data: {"n":"EMP-123456","d":7777777}\ndata: [DONE] EMP-123456': (
+        'data: {"n":"[redacted]","d":"[redacted]"}\ndata: [DONE] [redacted]'
+    ),
+    '{"a":"EMP-123456"}\n{"a":7777777}\n': '{"a":"[redacted]"}\n{"a":"[redacted]"}\n',
+    '{"a":7777777,"cut":"\\nEMP-123456 \\"and\\u00': '{"a":"[redacted]","cut":"\\n[redacted] \\"and\\u00',
+    '{"a":"EMP-123456" "b":"EMP-123456"}': '{"a":"[redacted]" "b":"[redacted]"}',
+}
+
+
+@pytest.mark.parametrize("text", EMPLOYEE)
+def test_an_expression_of_the_user_finds_what_stands_in_text_that_only_begins_as_json_does(text):
+    redactor = Redactor(read_rules(r"/\bEMP-\d{6}/,/^7{7}$/"))
+    assert redactor.text(text) == EMPLOYEE[text]
+    body = redactor.text(json.dumps({"messages": [{"role": "tool", "content": text}], "n": 1}))
+    assert json.loads(body) == {"messages": [{"role": "tool", "content": EMPLOYEE[text]}], "n": 1}
+
+
+def test_each_attribute_is_a_text_of_its_own():
+    assert REDACTOR.attributes({"a": "x", "b": "password=hunterxyz&user=joe"})["b"] == "password=[redacted]&user=joe"
+    for expression in (r"/^\d{9}$/", r"/\A\d{9}\Z/", r"/EMP-\d{6}/"):
+        redactor = Redactor(read_rules(expression))
+        for secret in ("123456789", "EMP-123456"):
+            attributes = {"json": '{"x":1}', "b": secret, "c": ("y", secret), "d": 'z"'}
+            expected = {name: redactor.value(value) for name, value in attributes.items()}
+            assert redactor.attributes(attributes) == expected
+
+
+PIECES = (
+    *("password", "=", "&", "?", "x=1", ":", " ", "\n", '"', "'", "hunter2x", "api_key", "Authorization", "EMP-123456"),
+    *(
+        "{",
+        "}",
+        "[",
+        "]",
+        "\\",
+        "https://u:",
+        "p4ss@h",
+        "@",
+        "Basic dXNlcjpwYXNz",
+        "-----BEGIN PRIVATE KEY-----",
+        "MII",
+    ),
+    *("-----END", "cookie: a=b", "(", "password=hunter&", "sk-", "abcdefghijklmnop7", "12", "\x1e"),
+)
+
+
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map("".join), max_size=4))
+@pytest.mark.parametrize("rules", ["1", r"/^EMP-\d{6}$/,/\A12|12\Z/", "off,hunter2x"])
+def test_attributes_are_redacted_as_each_of_their_texts_alone(rules, texts):
+    attributes = {f"n{number}": text for number, text in enumerate(texts)}
+    redactor = Redactor(read_rules(rules))
+    assert redactor.attributes(attributes) == {name: redactor.text(text) for name, text in attributes.items()}
+
+
 @pytest.mark.parametrize("off", ["0", "off", "OFF", "false"])
 def test_the_defaults_can_be_switched_off(off):
     assert read_rules(off) == RedactionRules(defaults=False)
@@ -307,6 +369,10 @@ LONG_AND_HOSTILE = {
     "cookie lines without an end": "cookie: a=" * 40_000,
     "cookie lines that a brace ends": "cookie: a=" * 40_000 + "{",
     "cookies on one line": "Set-Cookie: a=b; " * 25_000,
+    "quotes in a string that is cut off": '{"' + '\\"' * 100_000,
+    "JSON in JSON that is cut off": json.dumps({"content": json.dumps([{"id": 1, "k": "v"}] * 20_000)})[:-30_000],
+    "JSON in JSON that was shortened": json.dumps([json.dumps([{"id": 1, "k": "v"}] * 9_000)])[:200_000] + " ...",
+    "one long number": "[" + "7" * 400_000 + "]",
 }
 
 
