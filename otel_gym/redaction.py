@@ -173,15 +173,16 @@ class Redactor:
             if pattern.search(text, begin) is None:
                 continue
             matches = pattern.finditer(text, begin) if is_common else _matches(anchor, text, begin, stop)
-            covered = begin
+            cover = _NOTHING
             for match in matches:
                 if match.start() >= stop:
                     break
-                if match.start() < covered:
+                if cover.begin <= match.start() < cover.end:
                     continue
-                for finding in findings_at(text, match):
-                    findings.append(finding)
-                    covered = finding.end
+                found = list(findings_at(text, match))
+                if found:
+                    findings += found
+                    cover = found[0]  # what lies between several is looked at
         return _disjoint(findings)
 
     def _without_patterns(self, text: str) -> str:
@@ -234,6 +235,7 @@ def redactor_from(rules: RedactionRules) -> Redactor:
 _SHORT = 100
 _KNOWN = 4096
 
+_NOTHING = Finding(0, 0)
 _SIMPLE = frozenset({str, int, float, bool, type(None)})
 _SIMPLE_OR_TUPLE = _SIMPLE | {tuple}
 

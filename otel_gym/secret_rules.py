@@ -13,6 +13,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 REDACTED = "[redacted]"
@@ -205,8 +206,10 @@ def _compound(joint: str) -> str:
 
 _SEPARATOR = re.compile(r"""(?P<quote>\\{0,15}["'])?\s{0,8}(?P<sign>=>|:=|[:=])\s{0,8}""")
 _OPENING = re.compile(r"""\\{0,15}["']""")
-_NUMBER = re.compile(r"-?[0-9]{4,}+(?![\w.])")
-_BETWEEN_ITEMS = re.compile(r"[\s,]{0,64}")
+# One of two figures hides nothing.
+_NUMBER = re.compile(r"-?(?=[0-9.]{3})[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![\w.])")
+# Between single quotes; a double one that could end a string of JSON around them is not passed.
+_SINGLE_QUOTED = re.compile(r"""(?:[^'"\\\n]|\\{0,15}"(?!\s*+[,:}\]]))*+(?=')""")
 _BARE = re.compile(r"""[^\s"'\\&,;<>(){}\[\]`|]++""")
 # A bare value is judged by its head, so that one which is no secret costs little however often a name stands in it.
 _JUDGED_LENGTH = 256
@@ -226,8 +229,8 @@ def _given_name(text: str, match: re.Match[str]) -> Iterator[Finding]:
 def _value_after(text: str, name_end: int, *, is_given: bool) -> Iterator[Finding]:
     """What stands under the name that ends at ``name_end``.
 
-    The value of a JSON member is taken whatever it is; elsewhere (code, prose, a shell) it has to look like a secret,
-    unless the user gave the name.
+    The text or number of a JSON member is taken whatever it is, and what is a secret in its object or array; elsewhere
+    (code, prose, a shell) it has to look like a secret, unless the user gave the name.
     """
     separator = _SEPARATOR.match(text, name_end)
     if separator is None:
@@ -236,53 +239,117 @@ def _value_after(text: str, name_end: int, *, is_given: bool) -> Iterator[Findin
     is_member = quote is not None and separator["sign"] == ":"
     opening = _OPENING.match(text, begin)
     if opening is not None:
-        finding = _quoted(text, opening)
-        if finding and (is_member or is_given or _looks_secret(text[finding.begin : finding.end])):
-            yield finding
+        begin, end = opening.end(), _content_end(text, opening.end(), opening[0])
+        if begin < end and (is_member or is_given or _looks_secret(text[begin : min(end, begin + _JUDGED_LENGTH)])):
+            yield Finding(begin, end)
     elif not is_member:
         yield from _bare(text, name_end, begin, is_given)
-    elif text.startswith("[", begin):
-        yield from _array(text, begin + 1)
+    elif text.startswith(("[", "{"), begin):
+        yield from _nested(text, begin, quote, is_given)
     else:
         number = _NUMBER.match(text, begin)
         if number is not None:
             yield Finding(begin, number.end(), f"{quote}{REDACTED}{quote}")
 
 
-def _quoted(text: str, opening: re.Match[str]) -> Finding | None:
-    """The string that ``opening`` opens, up to the quote that closes it, however often both are escaped.
+def _content_end(text: str, begin: int, quote: str) -> int:
+    """Where the string ends whose content begins at ``begin``, behind ``quote``, however often both are escaped.
 
-    Where the string is cut off (arguments that stream in pieces), up to the end of what surrounds it.
+    Where it is cut off (arguments that stream in pieces), the end of what surrounds it; -1 where it is no string.
     """
-    begin, escapes = opening.end(), len(opening[0]) - 1
-    if opening[0].endswith("'"):
-        end = text.find("'", begin, begin + 4096)
-        content = text[begin : max(begin, end)]
-        return Finding(begin, end) if content and not any(mark in content for mark in '"\\\n') else None
-    at = begin
+    if quote.endswith("'"):
+        content = _SINGLE_QUOTED.match(text, begin, begin + 4096)
+        return content.end() if content else -1
+    at, escapes = begin, len(quote) - 1
     while True:
-        quote = text.find('"', at)
-        newline = text.find("\n", at, len(text) if quote < 0 else quote)
-        if newline >= 0 or quote < 0:
-            end = newline if newline >= 0 else len(text)
-            break
-        run = quote - at - len(text[at:quote].rstrip("\\"))
+        end = text.find('"', at)
+        newline = text.find("\n", at, len(text) if end < 0 else end)
+        if newline >= 0 or end < 0:
+            return newline if newline >= 0 else len(text)
+        run = end - at - len(text[at:end].rstrip("\\"))
         if run < escapes or run % (2 * escapes + 2) == escapes:
-            end = quote - min(run, escapes)
-            break
-        at = quote + 1
-    return Finding(begin, end) if end > begin else None
+            return end - min(run, escapes)
+        at = end + 1
 
 
-def _array(text: str, at: int) -> Iterator[Finding]:
-    """The strings that an array begins with."""
-    while True:
-        opening = _OPENING.match(text, _end(_BETWEEN_ITEMS.match(text, at)))
-        finding = _quoted(text, opening) if opening else None
-        if opening is None or finding is None:
-            return
-        yield finding
-        at = finding.end + len(opening[0])
+# How far inside an object or array, and how deep, secrets are looked for.
+_NESTED_LENGTH = 16 * 1024
+_NESTED_DEPTH = 5
+_NESTED_PART = re.compile(
+    r"""(?:[\s,]|\\{1,15}[nrt])*+"""
+    r"""(?:(?P<opening>[\[{])|(?P<closing>[\]}])|(?P<quote>\\{0,15}["'])|(?P<scalar>[\w.+-]++))"""
+)
+_COLON = re.compile(r"\s{0,8}:(?:\s|\\{1,15}[nrt]){0,8}")
+# A definition of a field that will hold a secret, as tools have in their schemas: none of it is one.
+_SCHEMA_NAMES = frozenset({"$ref", "anyOf", "oneOf", "allOf", "enum", "const", "properties"})
+_SCHEMA_TYPE = re.compile(
+    r"""(?i:\[?\s{0,8}\\{0,15}["'](?:string|number|integer|boolean|array|object|null)\\{0,15}["'])"""
+)
+_NO_SECRET = re.compile(r"\s|\\[nrt]|://")
+
+
+@dataclass(slots=True)
+class _Container:
+    """An object (``is_map``) or array under a secret's name; ``first`` of what was found is the first inside it."""
+
+    is_map: bool
+    is_sure: bool
+    first: int
+    is_schema: bool = False
+
+
+def _nested(text: str, begin: int, name_quote: str, is_given: bool) -> list[Finding]:
+    """What an object or array under a secret's name holds.
+
+    All items of arrays are taken. Of an object, which may as well describe the secret, what is named ``value`` or as a
+    secret is taken, and else only what looks like one; all of it where the user gave the name, nothing of a schema.
+    """
+    found: list[Finding] = []
+    containers: list[_Container] = []
+    at, is_sure = begin, True
+    while (part := _NESTED_PART.match(text, at)) and part.end() <= begin + _NESTED_LENGTH:
+        at = part.end()
+        inner = containers[-1] if containers else None
+        if inner is not None and not inner.is_map:
+            is_sure = inner.is_sure
+        if part["opening"]:
+            if len(containers) == _NESTED_DEPTH:
+                break
+            containers.append(_Container(part["opening"] == "{", is_sure, len(found)))
+        elif part["closing"]:
+            if containers.pop().is_schema and inner is not None:
+                del found[inner.first :]
+            if not containers:
+                break
+        elif part["quote"]:
+            end = _content_end(text, at, part["quote"])
+            content = text[at : min(end, at + _JUDGED_LENGTH)]
+            after = end + len(part["quote"])
+            if end < 0:
+                break
+            colon = _COLON.match(text, after)
+            if colon is None:
+                if content and (is_sure or is_given or (_looks_secret(content) and not _NO_SECRET.search(content))):
+                    found.append(Finding(at, end))
+                is_sure = False
+                at = after
+            elif inner is None or not inner.is_map:
+                break
+            else:
+                is_sure = content.lower() == "value" or is_secret_name(content)
+                at = colon.end()
+                inner.is_schema |= content in _SCHEMA_NAMES or (
+                    content == "type" and _SCHEMA_TYPE.match(text, at) is not None
+                )
+        else:
+            number = _NUMBER.match(text, part.start("scalar"))
+            if number is not None and number.end() == at and (is_sure or is_given):
+                found.append(Finding(number.start(), at, f"{name_quote}{REDACTED}{name_quote}"))
+            is_sure = False
+    for container in reversed(containers):
+        if container.is_schema:
+            del found[container.first :]
+    return found
 
 
 def _bare(text: str, name_end: int, begin: int, is_given: bool) -> Iterator[Finding]:

@@ -110,7 +110,42 @@ def test_a_number_under_a_secrets_name_becomes_a_text_so_that_json_stays_json():
     assert json.loads(json.loads(REDACTOR.text(escaped))["arguments"]) == {"password": REDACTED}
 
 
+H = REDACTED
+NESTED = {
+    '{"password": {"value":"swordfish"}}': {"password": {"value": H}},
+    '{"password": {"v":"hunter2abc", "n": 12345, "hint": "of 2 words"}}': {
+        "password": {"v": H, "n": 12345, "hint": "of 2 words"}
+    },
+    '{"api_key":[null,"sekret123456",true]}': {"api_key": [None, H, True]},
+    '{"api_key":[12345678,"abc", 1.5, 7]}': {"api_key": [H, H, H, 7]},
+    '{"api_key":["a1b2c3d4",["e5f6g7h8", []], "x"]}': {"api_key": [H, [H, []], H]},
+    '{"password": 123}': {"password": H},
+    '{"password": 12345.67, "n": 12345.67}': {"password": H, "n": 12345.67},
+    '{"Authorization": {"scheme":"Bearer","value":"zzz"}}': {"Authorization": {"scheme": "Bearer", "value": H}},
+    '{"secret": {"data": {"password": "x", "to": [{"value": "y"}]}}}': {
+        "secret": {"data": {"password": H, "to": [{"value": H}]}}
+    },
+    '{"password": {"password": {"note": "password=hunter2 or", "x": "hunter2abc"}}}': {
+        "password": {"password": {"note": "password=[redacted] or", "x": H}}
+    },
+    '{"badge": {"n":"abc", "m":[12345]}}': {"badge": {"n": H, "m": [H]}},
+}
+
+
+@pytest.mark.parametrize("text", NESTED)
+def test_a_secret_in_an_object_or_array_under_its_name_is_taken_however_often_it_is_escaped(text):
+    redactor = Redactor(RedactionRules(names=("badge",)))
+    document = text
+    for depth in range(4):
+        redacted = redactor.text(document)
+        for _ in range(depth + 1):
+            redacted = json.loads(redacted)
+        assert redacted == NESTED[text]
+        document = json.dumps(document)
+
+
 TEXTS = {
+    "{'password': 'ab\"c1234xyz', 'n': 1}": "{'password': '[redacted]', 'n': 1}",
     "password=hunter2": "password=[redacted]",
     "user=a&password=swordfish&x=1": "user=a&password=[redacted]&x=1",
     "https://h/?api_key=abc&x": "https://h/?api_key=[redacted]&x",
@@ -172,6 +207,21 @@ API_BODIES = {
     },
     "dynamo": {"hashes": [18446744073709551615, 1], "token_ids": [1, 2], "block_hash": "0x" + "af" * 16},
     "schema": {"required": ["password"], "properties": {"password": {"type": "string"}, "api_key": {"type": "string"}}},
+    "schemas": {
+        "properties": {
+            "password": {
+                "type": "string",
+                "description": "at least 8 characters",
+                "pattern": "^[a-z0-9]{8,}$",
+                "minLength": 1024,
+                "default": "changeme1",
+            },
+            "api_key": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "title": "Api-Key-1"},
+            "cookie": {"description": "one or 2 cookies", "type": ["array", "null"], "items": {"type": "string"}},
+            "secret": {"type": "OBJECT", "properties": {"value": {"type": "string", "default": "s3cretvalue"}}},
+            "access_token": {"$ref": "#/$defs/Token2"},
+        }
+    },
     "image": {"image_url": {"url": "data:image/png;base64," + STANDARD}},
 }
 
@@ -372,6 +422,9 @@ LONG_AND_HOSTILE = {
     "quotes in a string that is cut off": '{"' + '\\"' * 100_000,
     "JSON in JSON that is cut off": json.dumps({"content": json.dumps([{"id": 1, "k": "v"}] * 20_000)})[:-30_000],
     "JSON in JSON that was shortened": json.dumps([json.dumps([{"id": 1, "k": "v"}] * 9_000)])[:200_000] + " ...",
+    "objects that never end": '"api_key":{"a":1,' * 20_000,
+    "arrays that never end": '"api_key":[' * 30_000,
+    "names in objects": ('"api_key":{' * 7 + "1," * 8000) * 10,
     "one long number": "[" + "7" * 400_000 + "]",
 }
 
