@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 from otel_gym.secret_rules import (
     DEFAULT_ANCHORS,
+    REACH_BEFORE,
+    REACH_BEHIND,
     REDACTED,
     TEXTS_SEPARATOR,
     Anchor,
@@ -367,18 +369,26 @@ def _findings_of_grown(text: str, old: str, old_findings: list[Finding], find: _
     head = _shared(shortest, lambda begin, end: text[begin:end] == old[begin:end])
     tail = _shared(shortest - head, lambda begin, end: text[-end : len(text) - begin] == old[-end : len(old) - begin])
     begin, end = max(0, head - _CONTEXT), min(len(text), len(text) - tail + _CONTEXT)
+    moved = len(text) - len(old)
+    before: list[Finding] = []
+    for finding in reversed(old_findings):
+        if finding.end <= begin:
+            before.append(finding)
+        elif finding.begin - REACH_BEFORE < begin:
+            begin = max(0, finding.begin - REACH_BEFORE)  # its name may stand there
     if end - begin > len(text) // 2:
         return None
-    moved = len(text) - len(old)
-    findings = []
-    for finding in old_findings:
-        if finding.end <= begin:
-            findings.append(finding)
-        elif finding.begin >= end - moved:
-            findings.append(finding._replace(begin=finding.begin + moved, end=finding.end + moved))
-        elif finding.begin < begin or finding.end > end - moved:
-            return None  # one that reaches into what is new
-    return _disjoint(findings + find(text, begin, end))
+    behind: list[Finding] = []
+    for finding in old_findings if end < len(text) else ():
+        old_end = end - moved
+        if finding.end + REACH_BEHIND >= old_end:
+            if finding.begin < old_end - _CONTEXT // 2 or finding.begin < old_end < finding.end:
+                return None  # it, or what it covered, may be something else now
+            behind.append(finding._replace(begin=finding.begin + moved, end=finding.end + moved))
+    between = find(text, begin, end)
+    if any(finding.end > end for finding in between):
+        return None
+    return _disjoint(before + between + behind)
 
 
 def _shared(most: int, are_same: Callable[[int, int], bool]) -> int:

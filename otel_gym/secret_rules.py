@@ -22,6 +22,13 @@ REDACTED = "[redacted]"
 TEXTS_SEPARATOR = "\n\x1e"
 
 
+# How far inside an object or array secrets are looked for.
+_NESTED_LENGTH = 16 * 1024
+# No anchor stands further before the begin of what it leads to, nor further behind it.
+REACH_BEFORE = _NESTED_LENGTH + 512
+REACH_BEHIND = 512
+
+
 class Finding(NamedTuple):
     """A secret: ``text[begin:end]``, and what takes its place."""
 
@@ -272,8 +279,6 @@ def _content_end(text: str, begin: int, quote: str) -> int:
         at = end + 1
 
 
-# How far inside an object or array, and how deep, secrets are looked for.
-_NESTED_LENGTH = 16 * 1024
 _NESTED_DEPTH = 5
 _NESTED_PART = re.compile(
     r"""(?:[\s,]|\\{1,15}[nrt])*+"""

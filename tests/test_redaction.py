@@ -11,7 +11,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_gym.redaction import REDACTED, RedactionRules, Redactor, read_rules
@@ -461,6 +461,50 @@ def test_a_history_that_grows_is_redacted_as_if_it_were_seen_for_the_first_time(
             del messages[source.randrange(len(messages))]
         text = '{"messages":[' + ",".join(messages) + tail
         assert redactor.text(text, "series") == Redactor().text(text)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        '{"api_key":"hunter2hunter2"}',
+        '{"password": ["hunter2hunter2", {"value": "swordfish"}, "hunter2hunter2"]}',
+        "https://user:hunter2hunter2@host/",
+        "-----BEGIN PRIVATE KEY-----\nMIIhunter2hunter2\n-----END PRIVATE KEY-----",
+        "Cookie: a=hunter2hunter2; b=c",
+    ],
+)
+def test_a_secret_that_stands_where_the_part_seen_before_ends_stays_redacted(secret):
+    words = "lorem ipsum dolor " * 6000
+    for at in range(-4, len(secret) + 4):
+        redactor = Redactor()
+        old = words[:60_000] + secret + words[: 20 * 1024 - at]
+        for text in (old, old + "NEXT " + words[:4000], "NEW " + old, "NEWER " + old):  # it grows behind, and before
+            assert redactor.text(text, "series") == Redactor().text(text)
+        text = "a" * (20 * 1024 - at) + secret + words
+        for grown in (text, "b" + text, "c" + text):
+            assert redactor.text(grown, "other") == Redactor().text(grown)
+
+
+GROWING = (*PIECES, *NESTED, *TEXTS, '"api_key":"', '"password":[', '{"value":', "x" * 700, "word " * 900, ",\n" * 2000)
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_a_series_gives_the_text_that_a_first_look_gives(source):
+    def piece(length):
+        pieces = []
+        while sum(map(len, pieces)) < length:
+            pieces.append(source.choice(GROWING))
+        return "".join(pieces)
+
+    plain = source.random() < 0.7
+    text = ("word " * 20_000)[: source.randrange(60_000, 100_000)] + piece(9000) if plain else piece(80_000)
+    redactor = Redactor()
+    for _ in range(6):
+        assert redactor.text(text, "series") == REDACTOR.text(text)
+        at = source.choice([len(text), source.randrange(len(text) - 26_000, len(text)), source.randrange(len(text))])
+        text = text[:at] + piece(source.choice([1, 3000])) + text[at + source.choice([0, 0, 500, 30_000]) :]
+        text = text.ljust(62_000)
 
 
 def test_every_rule_is_found_by_the_letter_that_it_starts_with():
