@@ -140,6 +140,7 @@ def _basic(text: str, match: re.Match[str]) -> Iterator[Finding]:
 _PRIVATE_KEY = "(?<=PRIVATE K)EY(?: BLOCK)?(?P<privatekey>-----)"
 _KEY_LENGTH = 16 * 1024
 _LINE_ENDS = re.compile(r"(?:\\{1,15}[nr]|\s){0,8}")
+_STRING_END = re.compile(r'"\s*+[,:}\]]')
 _KEY_BODY = re.compile(r"(?:[A-Za-z0-9+/=:,. \t\r\n-]|\\{1,15}[nrt])*+")
 
 
@@ -149,7 +150,7 @@ def _private_key(text: str, match: re.Match[str]) -> Iterator[Finding]:
         return
     begin = _end(_LINE_ENDS.match(text, match.end()))
     end = text.find("-----END", begin, begin + _KEY_LENGTH)
-    if end < 0:
+    if end < 0 or _STRING_END.search(text, begin, end):
         end = _end(_KEY_BODY.match(text, begin, begin + _KEY_LENGTH))
     end = begin + len(text[begin:end].rstrip("\\nr \t\r\n"))
     if end > begin:
@@ -213,6 +214,7 @@ def _compound(joint: str) -> str:
 
 _SEPARATOR = re.compile(r"""(?P<quote>\\{0,15}["'])?\s{0,8}(?P<sign>=>|:=|[:=])\s{0,8}""")
 _OPENING = re.compile(r"""\\{0,15}["']""")
+_BEHIND_STRING = re.compile(r"(?:\s|\\{1,15}[nrt])*+[,:}\]]")
 # One of two figures hides nothing.
 _NUMBER = re.compile(r"-?(?=[0-9.]{3})[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![\w.])")
 # Between single quotes; a double one that could end a string of JSON around them is not passed.
@@ -246,6 +248,8 @@ def _value_after(text: str, name_end: int, *, is_given: bool) -> Iterator[Findin
     is_member = quote is not None and separator["sign"] == ":"
     opening = _OPENING.match(text, begin)
     if opening is not None:
+        if opening[0] != quote and _BEHIND_STRING.match(text, opening.end()):
+            return  # the quote closes a string that ends with the name
         begin, end = opening.end(), _content_end(text, opening.end(), opening[0])
         if begin < end and (is_member or is_given or _looks_secret(text[begin : min(end, begin + _JUDGED_LENGTH)])):
             yield Finding(begin, end)
@@ -274,8 +278,10 @@ def _content_end(text: str, begin: int, quote: str) -> int:
         if newline >= 0 or end < 0:
             return newline if newline >= 0 else len(text)
         run = end - at - len(text[at:end].rstrip("\\"))
-        if run < escapes or run % (2 * escapes + 2) == escapes:
-            return end - min(run, escapes)
+        # The escapes that make a quote of some depth: the rest of the run is content.
+        own = min((run ^ (run + 1)) >> 1 if escapes & (escapes + 1) == 0 else run, escapes)
+        if own < escapes or run % (2 * escapes + 2) == escapes:
+            return end - own
         at = end + 1
 
 
@@ -327,17 +333,17 @@ def _nested(text: str, begin: int, name_quote: str, is_given: bool) -> list[Find
             if not containers:
                 break
         elif part["quote"]:
-            end = _content_end(text, at, part["quote"])
-            content = text[at : min(end, at + _JUDGED_LENGTH)]
-            after = end + len(part["quote"])
+            end = _content_end(text, at, name_quote) if part["quote"] == name_quote else -1
             if end < 0:
-                break
+                break  # also at the quote that closes a string which holds the name
+            content, after = text[at : min(end, at + _JUDGED_LENGTH)], end + len(name_quote)
             colon = _COLON.match(text, after)
             if colon is None:
                 if content and (is_sure or is_given or (_looks_secret(content) and not _NO_SECRET.search(content))):
                     found.append(Finding(at, end))
-                is_sure = False
-                at = after
+                if not text.startswith(name_quote, end):
+                    break  # cut off: what follows stands outside of all this
+                is_sure, at = False, after
             elif inner is None or not inner.is_map:
                 break
             else:

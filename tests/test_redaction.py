@@ -394,6 +394,28 @@ def test_redacted_json_is_json(value):
     assert REDACTOR.text(once) == once
 
 
+CUT_AT_A_NAME = (
+    *("badge: ", '"password":', "'password': ", '"password": [', "{'cookie': {", "password = "),
+    "-----BEGIN PRIVATE KEY-----",
+)
+
+
+@pytest.mark.parametrize("name", CUT_AT_A_NAME)
+def test_json_stays_json_where_a_string_ends_with_a_name(name):
+    for document in ([name, 123456, "x"], [name, "-----END"], {"x": name, "y": [1, "z"]}, {"x": {"y": name}, "z": 1}):
+        text = json.dumps(document)
+        for indent in (None, 1, None):
+            assert Redactor(RedactionRules(names=("badge",))).text(text) == text
+            text = json.dumps({"t": text}, indent=indent)
+
+
+@pytest.mark.parametrize("opening", ['{"api_key":"', '{"api_key":["'])
+@pytest.mark.parametrize("cut", ["abc", "abc\\"])
+def test_json_stays_json_where_a_secret_within_a_string_is_cut_off(opening, cut):
+    redacted = REDACTOR.text(json.dumps({"x": opening + cut, "y": 12345, "z": "abc"}))
+    assert json.loads(redacted) == {"x": opening + REDACTED, "y": 12345, "z": "abc"}
+
+
 @given(
     st.lists(st.sampled_from(["password", "api_key", '"', "\\", ":", "=", " ", "sk-", "a1" * 9, "@", "://", "\n", "["]))
 )
