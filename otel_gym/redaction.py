@@ -19,7 +19,10 @@ from typing import Any, TypeVar
 
 from otel_gym.secret_rules import (
     DEFAULT_ANCHORS,
+    REACH_BEFORE,
+    REACH_BEHIND,
     REDACTED,
+    TEXTS_SEPARATOR,
     Anchor,
     Finding,
     anchors_of_name,
@@ -142,8 +145,9 @@ class Redactor:
                 texts += [item for item in items if type(item) is str]
         if not texts:
             return True
-        together = "\n".join(texts)
-        return self._text(together) is together
+        if self._anchors and self._findings(TEXTS_SEPARATOR.join(texts)):
+            return False
+        return not self._patterns or all(self._without_patterns(text) is text for text in texts)
 
     def _attribute(self, name: Any, value: Any) -> Any:
         return _hidden(value) if self._is_secret_name(name) else self.value(value)
@@ -171,34 +175,58 @@ class Redactor:
             if pattern.search(text, begin) is None:
                 continue
             matches = pattern.finditer(text, begin) if is_common else _matches(anchor, text, begin, stop)
-            covered = begin
+            cover = _NOTHING
             for match in matches:
                 if match.start() >= stop:
                     break
-                if match.start() < covered:
+                if cover.begin <= match.start() < cover.end:
                     continue
-                for finding in findings_at(text, match):
-                    findings.append(finding)
-                    covered = finding.end
+                found = list(findings_at(text, match))
+                if found:
+                    findings += found
+                    cover = found[0]  # what lies between several is looked at
         return _disjoint(findings)
 
     def _without_patterns(self, text: str) -> str:
         """By the user's regular expressions. In JSON they see its strings decoded, so that JSON stays JSON."""
-        if text.startswith(_JSON_STARTS):
-            return _STRING_OR_NUMBER.sub(self._json_token, text)
-        redacted = text
-        for pattern in self._patterns:
-            redacted = pattern.sub(REDACTED, redacted)
+        if _LIKE_JSON.match(text) is None:
+            redacted = self._without_matches(text)
+        elif _is_json(text):
+            redacted = _STRING_OR_NUMBER.sub(self._json_token, text)
+        elif all(map(_is_json_line, lines := text.split("\n"))):
+            redacted = "\n".join(map(self._line_without_patterns, lines))
+        else:  # what only looks like JSON, or JSON with a fault: there is nothing to keep whole
+            redacted = self._without_matches(_STRING.sub(self._json_token, text))
         return text if redacted == text else redacted
 
+    def _line_without_patterns(self, line: str) -> str:
+        begin = len(_DATA_FIELD) if line.startswith(_DATA_FIELD) else 0
+        if _is_json(line[begin:]):
+            return line[:begin] + self._without_patterns(line[begin:])
+        return self._without_matches(_STRING.sub(self._json_token, line))
+
+    def _without_matches(self, text: str) -> str:
+        for pattern in self._patterns:
+            text = pattern.sub(REDACTED, text)
+        return text
+
     def _json_token(self, match: re.Match[str]) -> str:
-        token = match[0]
-        try:
-            content = json.loads(token) if token.startswith('"') else token
-        except ValueError:
-            return token
+        """A string, which may be cut off, or a number, without what is to be taken out of it."""
+        token, cut, is_closed = match[0], match["cut"] or "", match["closed"] is not None
+        if not token.startswith('"'):
+            content = token
+        elif is_closed and "\\" not in token:
+            content = token[1:-1]
+        else:
+            try:
+                content = json.loads(token if is_closed else token.removesuffix(cut) + '"')
+            except ValueError:
+                return token
         redacted = self._without_patterns(content)
-        return token if redacted == content else json.dumps(redacted)
+        if redacted == content:
+            return token
+        written = json.dumps(redacted, ensure_ascii=token.isascii() or "\\u" in token)
+        return written if is_closed or content is token else written[:-1] + cut
 
 
 def redactor_from(rules: RedactionRules) -> Redactor:
@@ -209,10 +237,39 @@ def redactor_from(rules: RedactionRules) -> Redactor:
 _SHORT = 100
 _KNOWN = 4096
 
+_NOTHING = Finding(0, 0)
 _SIMPLE = frozenset({str, int, float, bool, type(None)})
 _SIMPLE_OR_TUPLE = _SIMPLE | {tuple}
-_STRING_OR_NUMBER = re.compile(r'"(?:[^"\\\n]|\\.)*+"|-?\d[\d.eE+-]*+')
-_JSON_STARTS = ("{", "[", "data:", "event:", ":")
+
+# Strings of JSON, also one that is cut off: else each of the quotes in it would be tried as the start of another.
+_STRING = re.compile(
+    r'"(?:[^"\\\n]|\\u[0-9a-fA-F]{4}|\\[^u\n])*+(?:(?P<closed>")|(?P<cut>(?:\\(?:u[0-9a-fA-F]{0,3})?)?))'
+)
+_STRING_OR_NUMBER = re.compile(rf"{_STRING.pattern}|-?\d[\d.eE+-]*+")
+_ESCAPE_LENGTH = len("\\u0000")
+_DATA_FIELD = "data:"
+_LIKE_JSON = re.compile(r"\s*+[\[{]|data:|event:|id:|retry:|:")
+_EVENT_LINE = re.compile(r"\s*+\Z|data:|event:|id:|retry:|:")
+
+
+def _is_json(text: str) -> bool:
+    """Whether it is an object or array of JSON, or the beginning of one that was cut off."""
+    if not text.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        # Numbers are not read, which would take quadratic time.
+        json.loads(text, parse_int=len, parse_float=len)
+    except json.JSONDecodeError as error:
+        is_cut_escape = error.msg.startswith("Invalid \\uXXXX escape") and error.pos > len(text) - _ESCAPE_LENGTH
+        return is_cut_escape or error.msg.startswith("Unterminated string") or error.pos >= len(text.rstrip())
+    except RecursionError:
+        return False
+    return True
+
+
+def _is_json_line(line: str) -> bool:
+    """Of server-sent events, or of lines of JSON."""
+    return _EVENT_LINE.match(line) is not None or _is_json(line)
 
 
 _Known = TypeVar("_Known", set[Any], dict[Any, Any])
@@ -312,18 +369,26 @@ def _findings_of_grown(text: str, old: str, old_findings: list[Finding], find: _
     head = _shared(shortest, lambda begin, end: text[begin:end] == old[begin:end])
     tail = _shared(shortest - head, lambda begin, end: text[-end : len(text) - begin] == old[-end : len(old) - begin])
     begin, end = max(0, head - _CONTEXT), min(len(text), len(text) - tail + _CONTEXT)
+    moved = len(text) - len(old)
+    before: list[Finding] = []
+    for finding in reversed(old_findings):
+        if finding.end <= begin:
+            before.append(finding)
+        elif finding.begin - REACH_BEFORE < begin:
+            begin = max(0, finding.begin - REACH_BEFORE)  # its name may stand there
     if end - begin > len(text) // 2:
         return None
-    moved = len(text) - len(old)
-    findings = []
-    for finding in old_findings:
-        if finding.end <= begin:
-            findings.append(finding)
-        elif finding.begin >= end - moved:
-            findings.append(finding._replace(begin=finding.begin + moved, end=finding.end + moved))
-        elif finding.begin < begin or finding.end > end - moved:
-            return None  # one that reaches into what is new
-    return _disjoint(findings + find(text, begin, end))
+    behind: list[Finding] = []
+    for finding in old_findings if end < len(text) else ():
+        old_end = end - moved
+        if finding.end + REACH_BEHIND >= old_end:
+            if finding.begin < old_end - _CONTEXT // 2 or finding.begin < old_end < finding.end:
+                return None  # it, or what it covered, may be something else now
+            behind.append(finding._replace(begin=finding.begin + moved, end=finding.end + moved))
+    between = find(text, begin, end)
+    if any(finding.end > end for finding in between):
+        return None
+    return _disjoint(before + between + behind)
 
 
 def _shared(most: int, are_same: Callable[[int, int], bool]) -> int:

@@ -13,9 +13,20 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 REDACTED = "[redacted]"
+
+# Between texts that are looked at as one: no rule goes across it, and what follows it starts a text.
+TEXTS_SEPARATOR = "\n\x1e"
+
+
+# How far inside an object or array secrets are looked for.
+_NESTED_LENGTH = 16 * 1024
+# No anchor stands further before the begin of what it leads to, nor further behind it.
+REACH_BEFORE = _NESTED_LENGTH + 512
+REACH_BEHIND = 512
 
 
 class Finding(NamedTuple):
@@ -129,6 +140,7 @@ def _basic(text: str, match: re.Match[str]) -> Iterator[Finding]:
 _PRIVATE_KEY = "(?<=PRIVATE K)EY(?: BLOCK)?(?P<privatekey>-----)"
 _KEY_LENGTH = 16 * 1024
 _LINE_ENDS = re.compile(r"(?:\\{1,15}[nr]|\s){0,8}")
+_STRING_END = re.compile(r'"\s*+[,:}\]]')
 _KEY_BODY = re.compile(r"(?:[A-Za-z0-9+/=:,. \t\r\n-]|\\{1,15}[nrt])*+")
 
 
@@ -138,7 +150,7 @@ def _private_key(text: str, match: re.Match[str]) -> Iterator[Finding]:
         return
     begin = _end(_LINE_ENDS.match(text, match.end()))
     end = text.find("-----END", begin, begin + _KEY_LENGTH)
-    if end < 0:
+    if end < 0 or _STRING_END.search(text, begin, end):
         end = _end(_KEY_BODY.match(text, begin, begin + _KEY_LENGTH))
     end = begin + len(text[begin:end].rstrip("\\nr \t\r\n"))
     if end > begin:
@@ -202,8 +214,11 @@ def _compound(joint: str) -> str:
 
 _SEPARATOR = re.compile(r"""(?P<quote>\\{0,15}["'])?\s{0,8}(?P<sign>=>|:=|[:=])\s{0,8}""")
 _OPENING = re.compile(r"""\\{0,15}["']""")
-_NUMBER = re.compile(r"-?[0-9]{4,}+(?![\w.])")
-_BETWEEN_ITEMS = re.compile(r"[\s,]{0,64}")
+_BEHIND_STRING = re.compile(r"(?:\s|\\{1,15}[nrt])*+[,:}\]]")
+# One of two figures hides nothing.
+_NUMBER = re.compile(r"-?(?=[0-9.]{3})[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![\w.])")
+# Between single quotes; a double one that could end a string of JSON around them is not passed.
+_SINGLE_QUOTED = re.compile(r"""(?:[^'"\\\n]|\\{0,15}"(?!\s*+[,:}\]]))*+(?=')""")
 _BARE = re.compile(r"""[^\s"'\\&,;<>(){}\[\]`|]++""")
 # A bare value is judged by its head, so that one which is no secret costs little however often a name stands in it.
 _JUDGED_LENGTH = 256
@@ -223,8 +238,8 @@ def _given_name(text: str, match: re.Match[str]) -> Iterator[Finding]:
 def _value_after(text: str, name_end: int, *, is_given: bool) -> Iterator[Finding]:
     """What stands under the name that ends at ``name_end``.
 
-    The value of a JSON member is taken whatever it is; elsewhere (code, prose, a shell) it has to look like a secret,
-    unless the user gave the name.
+    The text or number of a JSON member is taken whatever it is, and what is a secret in its object or array; elsewhere
+    (code, prose, a shell) it has to look like a secret, unless the user gave the name.
     """
     separator = _SEPARATOR.match(text, name_end)
     if separator is None:
@@ -233,53 +248,119 @@ def _value_after(text: str, name_end: int, *, is_given: bool) -> Iterator[Findin
     is_member = quote is not None and separator["sign"] == ":"
     opening = _OPENING.match(text, begin)
     if opening is not None:
-        finding = _quoted(text, opening)
-        if finding and (is_member or is_given or _looks_secret(text[finding.begin : finding.end])):
-            yield finding
+        if opening[0] != quote and _BEHIND_STRING.match(text, opening.end()):
+            return  # the quote closes a string that ends with the name
+        begin, end = opening.end(), _content_end(text, opening.end(), opening[0])
+        if begin < end and (is_member or is_given or _looks_secret(text[begin : min(end, begin + _JUDGED_LENGTH)])):
+            yield Finding(begin, end)
     elif not is_member:
         yield from _bare(text, name_end, begin, is_given)
-    elif text.startswith("[", begin):
-        yield from _array(text, begin + 1)
+    elif text.startswith(("[", "{"), begin):
+        yield from _nested(text, begin, quote, is_given)
     else:
         number = _NUMBER.match(text, begin)
         if number is not None:
             yield Finding(begin, number.end(), f"{quote}{REDACTED}{quote}")
 
 
-def _quoted(text: str, opening: re.Match[str]) -> Finding | None:
-    """The string that ``opening`` opens, up to the quote that closes it, however often both are escaped.
+def _content_end(text: str, begin: int, quote: str) -> int:
+    """Where the string ends whose content begins at ``begin``, behind ``quote``, however often both are escaped.
 
-    Where the string is cut off (arguments that stream in pieces), up to the end of what surrounds it.
+    Where it is cut off (arguments that stream in pieces), the end of what surrounds it; -1 where it is no string.
     """
-    begin, escapes = opening.end(), len(opening[0]) - 1
-    if opening[0].endswith("'"):
-        end = text.find("'", begin, begin + 4096)
-        content = text[begin : max(begin, end)]
-        return Finding(begin, end) if content and not any(mark in content for mark in '"\\\n') else None
-    at = begin
+    if quote.endswith("'"):
+        content = _SINGLE_QUOTED.match(text, begin, begin + 4096)
+        return content.end() if content else -1
+    at, escapes = begin, len(quote) - 1
     while True:
-        quote = text.find('"', at)
-        newline = text.find("\n", at, len(text) if quote < 0 else quote)
-        if newline >= 0 or quote < 0:
-            end = newline if newline >= 0 else len(text)
-            break
-        run = quote - at - len(text[at:quote].rstrip("\\"))
-        if run < escapes or run % (2 * escapes + 2) == escapes:
-            end = quote - min(run, escapes)
-            break
-        at = quote + 1
-    return Finding(begin, end) if end > begin else None
+        end = text.find('"', at)
+        newline = text.find("\n", at, len(text) if end < 0 else end)
+        if newline >= 0 or end < 0:
+            return newline if newline >= 0 else len(text)
+        run = end - at - len(text[at:end].rstrip("\\"))
+        # The escapes that make a quote of some depth: the rest of the run is content.
+        own = min((run ^ (run + 1)) >> 1 if escapes & (escapes + 1) == 0 else run, escapes)
+        if own < escapes or run % (2 * escapes + 2) == escapes:
+            return end - own
+        at = end + 1
 
 
-def _array(text: str, at: int) -> Iterator[Finding]:
-    """The strings that an array begins with."""
-    while True:
-        opening = _OPENING.match(text, _end(_BETWEEN_ITEMS.match(text, at)))
-        finding = _quoted(text, opening) if opening else None
-        if opening is None or finding is None:
-            return
-        yield finding
-        at = finding.end + len(opening[0])
+_NESTED_DEPTH = 5
+_NESTED_PART = re.compile(
+    r"""(?:[\s,]|\\{1,15}[nrt])*+"""
+    r"""(?:(?P<opening>[\[{])|(?P<closing>[\]}])|(?P<quote>\\{0,15}["'])|(?P<scalar>[\w.+-]++))"""
+)
+_COLON = re.compile(r"\s{0,8}:(?:\s|\\{1,15}[nrt]){0,8}")
+# A definition of a field that will hold a secret, as tools have in their schemas: none of it is one.
+_SCHEMA_NAMES = frozenset({"$ref", "anyOf", "oneOf", "allOf", "enum", "const", "properties"})
+_SCHEMA_TYPE = re.compile(
+    r"""(?i:\[?\s{0,8}\\{0,15}["'](?:string|number|integer|boolean|array|object|null)\\{0,15}["'])"""
+)
+_NO_SECRET = re.compile(r"\s|\\[nrt]|://")
+
+
+@dataclass(slots=True)
+class _Container:
+    """An object (``is_map``) or array under a secret's name; ``first`` of what was found is the first inside it."""
+
+    is_map: bool
+    is_sure: bool
+    first: int
+    is_schema: bool = False
+
+
+def _nested(text: str, begin: int, name_quote: str, is_given: bool) -> list[Finding]:
+    """What an object or array under a secret's name holds.
+
+    All items of arrays are taken. Of an object, which may as well describe the secret, what is named ``value`` or as a
+    secret is taken, and else only what looks like one; all of it where the user gave the name, nothing of a schema.
+    """
+    found: list[Finding] = []
+    containers: list[_Container] = []
+    at, is_sure = begin, True
+    while (part := _NESTED_PART.match(text, at)) and part.end() <= begin + _NESTED_LENGTH:
+        at = part.end()
+        inner = containers[-1] if containers else None
+        if inner is not None and not inner.is_map:
+            is_sure = inner.is_sure
+        if part["opening"]:
+            if len(containers) == _NESTED_DEPTH:
+                break
+            containers.append(_Container(part["opening"] == "{", is_sure, len(found)))
+        elif part["closing"]:
+            if containers.pop().is_schema and inner is not None:
+                del found[inner.first :]
+            if not containers:
+                break
+        elif part["quote"]:
+            end = _content_end(text, at, name_quote) if part["quote"] == name_quote else -1
+            if end < 0:
+                break  # also at the quote that closes a string which holds the name
+            content, after = text[at : min(end, at + _JUDGED_LENGTH)], end + len(name_quote)
+            colon = _COLON.match(text, after)
+            if colon is None:
+                if content and (is_sure or is_given or (_looks_secret(content) and not _NO_SECRET.search(content))):
+                    found.append(Finding(at, end))
+                if not text.startswith(name_quote, end):
+                    break  # cut off: what follows stands outside of all this
+                is_sure, at = False, after
+            elif inner is None or not inner.is_map:
+                break
+            else:
+                is_sure = content.lower() == "value" or is_secret_name(content)
+                at = colon.end()
+                inner.is_schema |= content in _SCHEMA_NAMES or (
+                    content == "type" and _SCHEMA_TYPE.match(text, at) is not None
+                )
+        else:
+            number = _NUMBER.match(text, part.start("scalar"))
+            if number is not None and number.end() == at and (is_sure or is_given):
+                found.append(Finding(number.start(), at, f"{name_quote}{REDACTED}{name_quote}"))
+            is_sure = False
+    for container in reversed(containers):
+        if container.is_schema:
+            del found[container.first :]
+    return found
 
 
 def _bare(text: str, name_end: int, begin: int, is_given: bool) -> Iterator[Finding]:
@@ -293,22 +374,27 @@ def _bare(text: str, name_end: int, begin: int, is_given: bool) -> Iterator[Find
         return
     content = value[0].rstrip()
     end = begin + len(content)
+    if cookies:
+        # Taken whole and always: so no cookie inside is looked at again, and a line costs one pass.
+        yield Finding(begin, end)
+        return
     if text.startswith(("(", "[", "{"), end):  # a call or a subscript: code, no value
         return
     starts_at = name_end - len(name)
+    starts_text = starts_at == 0 or text.startswith(TEXTS_SEPARATOR[-1], starts_at - 1)
     is_form_field = text.startswith("=", name_end) and (
-        text.startswith(("?", "&"), starts_at - 1) if starts_at else text.startswith("&", end)
+        text.startswith("&", end) if starts_text else text.startswith(("?", "&"), starts_at - 1)
     )
     is_variable = name.isupper() and len(content) >= 6 and text.startswith("=", name_end)
-    if is_given or cookies or is_form_field or is_variable or _looks_secret(content):
+    if is_given or is_form_field or is_variable or _looks_secret(content):
         yield Finding(begin, end if len(content) < _JUDGED_LENGTH else _end(_BARE.match(text, begin)))
 
 
 def _name_before(text: str, end: int) -> str:
-    window = text[max(0, end - 64) : end]
+    window = text[max(0, end - 65) : end]
     name = window[len(window.rstrip(_NAME_LETTERS)) :]
     # The letter of an escape is no part of the name: ``\nOPENAI_API_KEY=``.
-    is_escaped = text.startswith("\\", end - len(name) - 1) and name[:1] in "nrtbf"
+    is_escaped = window[: len(window) - len(name)].endswith("\\") and name[:1] in "nrtbf"
     return name[1:] if is_escaped else name
 
 

@@ -7,10 +7,11 @@ import json
 import random
 import re
 import string
+import time
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_gym.redaction import REDACTED, RedactionRules, Redactor, read_rules
@@ -109,7 +110,42 @@ def test_a_number_under_a_secrets_name_becomes_a_text_so_that_json_stays_json():
     assert json.loads(json.loads(REDACTOR.text(escaped))["arguments"]) == {"password": REDACTED}
 
 
+H = REDACTED
+NESTED = {
+    '{"password": {"value":"swordfish"}}': {"password": {"value": H}},
+    '{"password": {"v":"hunter2abc", "n": 12345, "hint": "of 2 words"}}': {
+        "password": {"v": H, "n": 12345, "hint": "of 2 words"}
+    },
+    '{"api_key":[null,"sekret123456",true]}': {"api_key": [None, H, True]},
+    '{"api_key":[12345678,"abc", 1.5, 7]}': {"api_key": [H, H, H, 7]},
+    '{"api_key":["a1b2c3d4",["e5f6g7h8", []], "x"]}': {"api_key": [H, [H, []], H]},
+    '{"password": 123}': {"password": H},
+    '{"password": 12345.67, "n": 12345.67}': {"password": H, "n": 12345.67},
+    '{"Authorization": {"scheme":"Bearer","value":"zzz"}}': {"Authorization": {"scheme": "Bearer", "value": H}},
+    '{"secret": {"data": {"password": "x", "to": [{"value": "y"}]}}}': {
+        "secret": {"data": {"password": H, "to": [{"value": H}]}}
+    },
+    '{"password": {"password": {"note": "password=hunter2 or", "x": "hunter2abc"}}}': {
+        "password": {"password": {"note": "password=[redacted] or", "x": H}}
+    },
+    '{"badge": {"n":"abc", "m":[12345]}}': {"badge": {"n": H, "m": [H]}},
+}
+
+
+@pytest.mark.parametrize("text", NESTED)
+def test_a_secret_in_an_object_or_array_under_its_name_is_taken_however_often_it_is_escaped(text):
+    redactor = Redactor(RedactionRules(names=("badge",)))
+    document = text
+    for depth in range(4):
+        redacted = redactor.text(document)
+        for _ in range(depth + 1):
+            redacted = json.loads(redacted)
+        assert redacted == NESTED[text]
+        document = json.dumps(document)
+
+
 TEXTS = {
+    "{'password': 'ab\"c1234xyz', 'n': 1}": "{'password': '[redacted]', 'n': 1}",
     "password=hunter2": "password=[redacted]",
     "user=a&password=swordfish&x=1": "user=a&password=[redacted]&x=1",
     "https://h/?api_key=abc&x": "https://h/?api_key=[redacted]&x",
@@ -138,6 +174,13 @@ def test_forms_headers_shells_and_cut_streams(text):
     assert REDACTOR.text(TEXTS[text]) == TEXTS[text]
 
 
+@pytest.mark.parametrize("length", [10, 255, 256, 300, 5000])
+def test_all_cookies_of_a_line_are_taken_however_long_it_is(length):
+    cookies = "theme=" + "d" * length + "; sessionid=hunterhunter; csrftoken=plainplain"
+    assert REDACTOR.text(f"> Cookie: {cookies}\n< 200") == "> Cookie: [redacted]\n< 200"
+    assert REDACTOR.text(f'curl -H "Cookie: {cookies}" http://x') == 'curl -H "Cookie: [redacted]" http://x'
+
+
 OPAQUE = letters(400)
 URL_SAFE = letters(400, string.ascii_letters + string.digits + "-_")
 STANDARD = base64.b64encode(random.Random(3).randbytes(3000)).decode()
@@ -164,6 +207,21 @@ API_BODIES = {
     },
     "dynamo": {"hashes": [18446744073709551615, 1], "token_ids": [1, 2], "block_hash": "0x" + "af" * 16},
     "schema": {"required": ["password"], "properties": {"password": {"type": "string"}, "api_key": {"type": "string"}}},
+    "schemas": {
+        "properties": {
+            "password": {
+                "type": "string",
+                "description": "at least 8 characters",
+                "pattern": "^[a-z0-9]{8,}$",
+                "minLength": 1024,
+                "default": "changeme1",
+            },
+            "api_key": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "title": "Api-Key-1"},
+            "cookie": {"description": "one or 2 cookies", "type": ["array", "null"], "items": {"type": "string"}},
+            "secret": {"type": "OBJECT", "properties": {"value": {"type": "string", "default": "s3cretvalue"}}},
+            "access_token": {"$ref": "#/$defs/Token2"},
+        }
+    },
     "image": {"image_url": {"url": "data:image/png;base64," + STANDARD}},
 }
 
@@ -242,6 +300,68 @@ def test_an_expression_of_the_user_leaves_json_json():
     assert json.loads(redacted["deep"]) == {"n": REDACTED}
 
 
+EMPLOYEE = {
+    "[INFO] user EMP-123456 logged in": "[INFO] user [redacted] logged in",
+    "[1] EMP-123456 end": "[1] [redacted] end",
+    "[redacted] EMP-123456": "[redacted] [redacted]",
+    "{'id': 'EMP-123456'}": "{'id': '[redacted]'}",
+    "{'name': \"ü EMP-123456\"}": "{'name': \"ü [redacted]\"}",
+    ": EMP-123456": ": [redacted]",
+    "data: EMP-123456\n\ndata: [1234567, 1]\n": "data: [redacted]\n\ndata: [1234567, 1]\n",
+    'data: {"n":"EMP-123456","d":7777777}\ndata: [DONE] EMP-123456': (
+        'data: {"n":"[redacted]","d":"[redacted]"}\ndata: [DONE] [redacted]'
+    ),
+    '{"a":"EMP-123456"}\n{"a":7777777}\n': '{"a":"[redacted]"}\n{"a":"[redacted]"}\n',
+    '{"a":7777777,"cut":"\\nEMP-123456 \\"and\\u00': '{"a":"[redacted]","cut":"\\n[redacted] \\"and\\u00',
+    '{"a":"EMP-123456" "b":"EMP-123456"}': '{"a":"[redacted]" "b":"[redacted]"}',
+}
+
+
+@pytest.mark.parametrize("text", EMPLOYEE)
+def test_an_expression_of_the_user_finds_what_stands_in_text_that_only_begins_as_json_does(text):
+    redactor = Redactor(read_rules(r"/\bEMP-\d{6}/,/^7{7}$/"))
+    assert redactor.text(text) == EMPLOYEE[text]
+    body = redactor.text(json.dumps({"messages": [{"role": "tool", "content": text}], "n": 1}))
+    assert json.loads(body) == {"messages": [{"role": "tool", "content": EMPLOYEE[text]}], "n": 1}
+
+
+def test_each_attribute_is_a_text_of_its_own():
+    assert REDACTOR.attributes({"a": "x", "b": "password=hunterxyz&user=joe"})["b"] == "password=[redacted]&user=joe"
+    for expression in (r"/^\d{9}$/", r"/\A\d{9}\Z/", r"/EMP-\d{6}/"):
+        redactor = Redactor(read_rules(expression))
+        for secret in ("123456789", "EMP-123456"):
+            attributes = {"json": '{"x":1}', "b": secret, "c": ("y", secret), "d": 'z"'}
+            expected = {name: redactor.value(value) for name, value in attributes.items()}
+            assert redactor.attributes(attributes) == expected
+
+
+PIECES = (
+    *("password", "=", "&", "?", "x=1", ":", " ", "\n", '"', "'", "hunter2x", "api_key", "Authorization", "EMP-123456"),
+    *(
+        "{",
+        "}",
+        "[",
+        "]",
+        "\\",
+        "https://u:",
+        "p4ss@h",
+        "@",
+        "Basic dXNlcjpwYXNz",
+        "-----BEGIN PRIVATE KEY-----",
+        "MII",
+    ),
+    *("-----END", "cookie: a=b", "(", "password=hunter&", "sk-", "abcdefghijklmnop7", "12", "\x1e"),
+)
+
+
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map("".join), max_size=4))
+@pytest.mark.parametrize("rules", ["1", r"/^EMP-\d{6}$/,/\A12|12\Z/", "off,hunter2x"])
+def test_attributes_are_redacted_as_each_of_their_texts_alone(rules, texts):
+    attributes = {f"n{number}": text for number, text in enumerate(texts)}
+    redactor = Redactor(read_rules(rules))
+    assert redactor.attributes(attributes) == {name: redactor.text(text) for name, text in attributes.items()}
+
+
 @pytest.mark.parametrize("off", ["0", "off", "OFF", "false"])
 def test_the_defaults_can_be_switched_off(off):
     assert read_rules(off) == RedactionRules(defaults=False)
@@ -274,6 +394,28 @@ def test_redacted_json_is_json(value):
     assert REDACTOR.text(once) == once
 
 
+CUT_AT_A_NAME = (
+    *("badge: ", '"password":', "'password': ", '"password": [', "{'cookie': {", "password = "),
+    "-----BEGIN PRIVATE KEY-----",
+)
+
+
+@pytest.mark.parametrize("name", CUT_AT_A_NAME)
+def test_json_stays_json_where_a_string_ends_with_a_name(name):
+    for document in ([name, 123456, "x"], [name, "-----END"], {"x": name, "y": [1, "z"]}, {"x": {"y": name}, "z": 1}):
+        text = json.dumps(document)
+        for indent in (None, 1, None):
+            assert Redactor(RedactionRules(names=("badge",))).text(text) == text
+            text = json.dumps({"t": text}, indent=indent)
+
+
+@pytest.mark.parametrize("opening", ['{"api_key":"', '{"api_key":["'])
+@pytest.mark.parametrize("cut", ["abc", "abc\\"])
+def test_json_stays_json_where_a_secret_within_a_string_is_cut_off(opening, cut):
+    redacted = REDACTOR.text(json.dumps({"x": opening + cut, "y": 12345, "z": "abc"}))
+    assert json.loads(redacted) == {"x": opening + REDACTED, "y": 12345, "z": "abc"}
+
+
 @given(
     st.lists(st.sampled_from(["password", "api_key", '"', "\\", ":", "=", " ", "sk-", "a1" * 9, "@", "://", "\n", "["]))
 )
@@ -293,6 +435,29 @@ HOSTILE = {
     "private keys": "-----BEGIN PRIVATE KEY-----" * 100,
     "spaces": "password" + " " * 3000,
 }
+
+
+LONG_AND_HOSTILE = {
+    "cookie lines without an end": "cookie: a=" * 40_000,
+    "cookie lines that a brace ends": "cookie: a=" * 40_000 + "{",
+    "cookies on one line": "Set-Cookie: a=b; " * 25_000,
+    "quotes in a string that is cut off": '{"' + '\\"' * 100_000,
+    "JSON in JSON that is cut off": json.dumps({"content": json.dumps([{"id": 1, "k": "v"}] * 20_000)})[:-30_000],
+    "JSON in JSON that was shortened": json.dumps([json.dumps([{"id": 1, "k": "v"}] * 9_000)])[:200_000] + " ...",
+    "objects that never end": '"api_key":{"a":1,' * 20_000,
+    "arrays that never end": '"api_key":[' * 30_000,
+    "names in objects": ('"api_key":{' * 7 + "1," * 8000) * 10,
+    "one long number": "[" + "7" * 400_000 + "]",
+}
+
+
+@pytest.mark.parametrize("name", LONG_AND_HOSTILE)
+@pytest.mark.parametrize("rules", ["1", "/EMP-[0-9]{6}/"])
+def test_hostile_text_takes_no_longer_than_its_length_asks_for(name, rules):
+    redactor = Redactor(read_rules(rules))
+    begin = time.process_time()
+    redactor.text(LONG_AND_HOSTILE[name])
+    assert time.process_time() - begin < 5  # where a rule takes quadratic time, minutes
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -318,6 +483,50 @@ def test_a_history_that_grows_is_redacted_as_if_it_were_seen_for_the_first_time(
             del messages[source.randrange(len(messages))]
         text = '{"messages":[' + ",".join(messages) + tail
         assert redactor.text(text, "series") == Redactor().text(text)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        '{"api_key":"hunter2hunter2"}',
+        '{"password": ["hunter2hunter2", {"value": "swordfish"}, "hunter2hunter2"]}',
+        "https://user:hunter2hunter2@host/",
+        "-----BEGIN PRIVATE KEY-----\nMIIhunter2hunter2\n-----END PRIVATE KEY-----",
+        "Cookie: a=hunter2hunter2; b=c",
+    ],
+)
+def test_a_secret_that_stands_where_the_part_seen_before_ends_stays_redacted(secret):
+    words = "lorem ipsum dolor " * 6000
+    for at in range(-4, len(secret) + 4):
+        redactor = Redactor()
+        old = words[:60_000] + secret + words[: 20 * 1024 - at]
+        for text in (old, old + "NEXT " + words[:4000], "NEW " + old, "NEWER " + old):  # it grows behind, and before
+            assert redactor.text(text, "series") == Redactor().text(text)
+        text = "a" * (20 * 1024 - at) + secret + words
+        for grown in (text, "b" + text, "c" + text):
+            assert redactor.text(grown, "other") == Redactor().text(grown)
+
+
+GROWING = (*PIECES, *NESTED, *TEXTS, '"api_key":"', '"password":[', '{"value":', "x" * 700, "word " * 900, ",\n" * 2000)
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_a_series_gives_the_text_that_a_first_look_gives(source):
+    def piece(length):
+        pieces = []
+        while sum(map(len, pieces)) < length:
+            pieces.append(source.choice(GROWING))
+        return "".join(pieces)
+
+    plain = source.random() < 0.7
+    text = ("word " * 20_000)[: source.randrange(60_000, 100_000)] + piece(9000) if plain else piece(80_000)
+    redactor = Redactor()
+    for _ in range(6):
+        assert redactor.text(text, "series") == REDACTOR.text(text)
+        at = source.choice([len(text), source.randrange(len(text) - 26_000, len(text)), source.randrange(len(text))])
+        text = text[:at] + piece(source.choice([1, 3000])) + text[at + source.choice([0, 0, 500, 30_000]) :]
+        text = text.ljust(62_000)
 
 
 def test_every_rule_is_found_by_the_letter_that_it_starts_with():

@@ -32,9 +32,23 @@ class ContentPolicy:
     def attributes(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
         """Attributes as they may be stored and sent."""
         attributes = self.redactor.attributes(attributes)
-        if self.media:
-            return attributes
-        return {name: without_media(value) if type(value) is str else value for name, value in attributes.items()}
+        return attributes if self.media else {name: _without_media(value) for name, value in attributes.items()}
+
+    def text(self, text: str) -> str:
+        """A name or a status message as it may be stored and sent."""
+        text = self.redactor.text(text)
+        return text if self.media else without_media(text)
+
+
+def _without_media(value: Any) -> Any:
+    """Of an attribute's value: also in its lists and maps."""
+    if isinstance(value, str):
+        return without_media(value)
+    if isinstance(value, Mapping):
+        return {name: _without_media(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_media(item) for item in value]
+    return value
 
 
 DEFAULT_POLICY = ContentPolicy()

@@ -137,7 +137,7 @@ class _Parts:
         return attributes
 
     def _text(self, text: str) -> str:
-        return self._content.redactor.text(text)
+        return self._content.text(text)
 
     def _attributes(self, attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return self._content.attributes(attributes) if attributes else {}

@@ -103,7 +103,7 @@ def _complete(span: Span, exchange: Exchange, bodies: Payload, policy: ContentPo
     if error_type is not None:
         attributes["error.type"] = error_type
         message = _error_message(parsed.error)
-        span.set_status(StatusCode.ERROR, message and policy.redactor.text(message))
+        span.set_status(StatusCode.ERROR, message and policy.text(message))
     safe, replaced = safe_attributes(attributes)
     replaced += _replaced_in_bodies(bodies, parsed)
     if replaced:

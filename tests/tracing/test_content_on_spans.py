@@ -164,6 +164,29 @@ def test_no_media_keeps_hash_type_and_length_of_a_picture(live_store):
     assert "data:image/png;base64,otel_gym:blob:" in text
 
 
+class Picture(str):
+    """A text of a type of its own."""
+
+
+def test_no_media_holds_for_lists_maps_events_and_what_an_exception_says(live_store):
+    pipeline = active_pipeline()
+    pipeline.content = pipeline.processor.content = ContentPolicy(media=False)
+    url = "data:image/png;base64," + "iVBORw0KGgo" + "A" * 1001
+    with otel_gym.rollout(1, 0):
+        span = trace.get_tracer("agent").start_span("t")
+        span.set_attributes({"list": ["a", url], "map": {"b": [{"c": url}]}, "text": Picture(url)})
+        span.add_event("seen", {"list": [url]})
+        error = ValueError(f"cannot read {url}")
+        span.record_exception(error)
+        span.set_status(trace.StatusCode.ERROR, f"ValueError: {error}")
+        span.end()
+    text = live_store.text()
+    assert "iVBORw0KGgo" not in text
+    assert text.count("data:image/png;base64,otel_gym:blob:") >= 6
+    (span,) = [span for span in live_store.spans("1-0") if span.name == "t"]
+    assert span.attributes["list"][0] == "a" and span.attributes["map"]["b"][0]["c"] == span.attributes["text"]
+
+
 def test_half_an_emoji_from_a_server_is_counted_and_the_body_kept(live_store):
     body = b'{"id":"r","choices":[{"message":{"content":"hi \\ud83e"},"logprobs":{"content":[{"logprob":-Infinity}]}}]}'
     app = ModelCallCapture(json_app(body))
