@@ -11,7 +11,7 @@ import typer
 from otel_gym.cli.common import AddressCommand, CommandError, Directory, Run, open_store, progress, reader
 from otel_gym.store.reader import Store
 from otel_gym.views.counted_calls import LaterAttempts, counted_calls
-from otel_gym.views.selection import selected_rollouts
+from otel_gym.views.selection import NO_RUN, selected_rollouts
 
 app = typer.Typer(
     help="Write what a store holds in the forms that others read.", no_args_is_help=True, rich_markup_mode=None
@@ -54,7 +54,8 @@ def model_calls(
         ),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Also superseded attempts, and executions that do not count.")
+        bool,
+        typer.Option("--all", help="Also superseded attempts, executions that do not count, calls of no certain run."),
     ] = False,
     directory: Directory = None,
     run: Run = None,
@@ -62,8 +63,9 @@ def model_calls(
     """Write the ModelCallRecords: one exchange with a model server each, retries included.
 
     What counts is written: of each rollout the newest finished execution of its last attempt. With --all the rest comes
-    too, marked as superseded. `execution` is the span id of the rollout that a call belongs to. A file appears under
-    its name only when it is whole, and replaces a file that is there; a FIFO or device is written into.
+    too, marked as superseded; what is of no certain run comes with --run - as well. `execution` is the span id of the
+    rollout that a call belongs to. A file appears under its name only when it is whole, and replaces a file that is
+    there; a FIFO or device is written into.
 
     \b
     Example:
@@ -84,9 +86,8 @@ def model_calls(
     store = open_store(directory)
     with progress("exporting", printing=to_stdout) as advancing:
         selected = selected_rollouts(store, rollouts or [], run, advancing)
-        rows = model_call_rows(
-            counted_calls(selected, every=every, attempts=LaterAttempts(store), named=bool(rollouts))
-        )
+        named = bool(rollouts) or run == NO_RUN
+        rows = model_call_rows(counted_calls(selected, every=every, attempts=LaterAttempts(store), named=named))
         if output is None or to_stdout:
             print_json_lines(rows, sys.stdout)
             return store

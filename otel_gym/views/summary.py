@@ -71,8 +71,8 @@ class RolloutSummary:
 
     @property
     def superseded_calls(self) -> int:
-        """Of its calls those that do not count, since another execution or a later attempt does."""
-        return self.other_calls + (0 if self.superseded_by is None else self.calls)
+        """Of its calls those that do not count: another execution or attempt does, or they are of no certain run."""
+        return self.other_calls + (0 if self.counts or self.is_unassigned else self.calls)
 
     @property
     def is_unassigned(self) -> bool:
