@@ -11,6 +11,11 @@ def count(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
+def counted(number: int, thing: str) -> str:
+    """``1 file``, ``2,000 files``."""
+    return f"{number:,} {thing if number == 1 else thing + 's'}"
+
+
 def milliseconds(value: float | None) -> str:
     if value is None:
         return UNKNOWN
