@@ -19,9 +19,9 @@ def counted(number: int, thing: str) -> str:
 def milliseconds(value: float | None) -> str:
     if value is None:
         return UNKNOWN
-    if value < 10:
+    if abs(value) < 10:
         return f"{value:.1f} ms"
-    if value < 1000:
+    if abs(value) < 1000:
         return f"{value:.0f} ms"
     return f"{value / 1000:.2f} s"
 
