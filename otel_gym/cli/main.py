@@ -24,7 +24,7 @@ app.command("proxy", short_help="Stand before a model server and capture every c
 app.command("ls", short_help="List the rollouts of a store.")(ls.ls)
 app.command("show", cls=AddressCommand, short_help="Show the spans of one rollout as a tree.")(show.show)
 app.command("stats", short_help="Figures of each run.")(stats.stats)
-app.command("tail", short_help="Follow a store while it grows.")(tail.tail)
+app.command("tail", cls=AddressCommand, short_help="Follow a store while it grows.")(tail.tail)
 app.command("doctor", short_help="Say what is wrong with a store, and what to do.")(doctor.doctor)
 app.command("compact", short_help="Seal what ended processes wrote in Parquet.")(compact.compact)
 app.add_typer(export.app, name="export")

@@ -14,6 +14,7 @@ from otel_gym.cli.common import DAMAGED, AsJson, Directory, chosen_directory, pr
 from otel_gym.cli.formats import UNKNOWN, count, milliseconds, utc_milliseconds
 from otel_gym.store.follow import Follower
 from otel_gym.store.reader import Damage, Store
+from otel_gym.views.selection import NO_RUN, find_rollouts
 from otel_gym.views.tail_rows import TailRow, tail_row
 
 # A look may take this share of the time at most, however many files there are.
@@ -51,7 +52,9 @@ def tail(
     with said_failures():
         folder = chosen_directory(directory)
         if once or _holds_something(folder):
-            Store(folder)  # says what is wrong with a folder that is no store
+            store = Store(folder)  # says what is wrong with a folder that is no store
+            if once and rollout is not None:
+                find_rollouts(store, rollout)
         else:
             print(f"otel-gym: waiting for spans in {folder}", file=sys.stderr)
         run_id, _, rollout_id = (rollout or "").rpartition("/")
@@ -77,7 +80,7 @@ def _holds_something(folder: Path) -> bool:
 
 def _show(follower: Follower, run_id: str, json: bool) -> None:
     found = follower.look()
-    rows = [tail_row(each.rollout_id, each.span) for each in found if not run_id or each.span.run_id == run_id]
+    rows = [tail_row(each.rollout_id, each.span) for each in found if run_id in ("", each.span.run_id or NO_RUN)]
     rows.sort(key=lambda row: row.time_ns)
     if json:
         print_json(map(asdict, rows))
