@@ -19,6 +19,7 @@ app = typer.Typer(
 
 
 FORMATS = ("jsonl", "parquet")
+FORMAT_OF_SUFFIX = {"": "jsonl", ".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 STDOUT = Path("-")
 
 
@@ -42,7 +43,7 @@ def model_calls(
         str | None,
         typer.Option(
             "--format",
-            help="parquet has one schema, nested values as JSON text.  [default: by FILE's name, else jsonl]",
+            help="parquet has one schema, nested values as JSON text.  [default: by FILE's name, jsonl on stdout]",
             metavar="jsonl|parquet",
             show_default=False,
         ),
@@ -76,7 +77,7 @@ def model_calls(
     to_stdout = output is None or output == STDOUT
     form = _format(format, output)
     if form == "parquet" and to_stdout:
-        raise CommandError("parquet is no text for a terminal; name a file with -o FILE.parquet")
+        raise CommandError("parquet is not written to stdout; name a file with -o FILE.parquet")
     from otel_gym.views.model_calls_export import (
         FILE_WRITERS,
         model_call_rows,
@@ -103,7 +104,11 @@ def model_calls(
 
 def _format(named: str | None, output: Path | None) -> str:
     if named is None:
-        return "parquet" if output is not None and output.suffix == ".parquet" else "jsonl"
+        is_no_file = output is None or (output.exists() and not output.is_file())  # a FIFO, a device
+        suffix = "" if output is None or is_no_file else output.suffix
+        if suffix not in FORMAT_OF_SUFFIX:
+            raise CommandError(f"{output}: no format is named {suffix}; give --format jsonl or parquet, or name it so")
+        return FORMAT_OF_SUFFIX[suffix]
     if named not in FORMATS:
         raise CommandError(f"--format {named!r} is none of {', '.join(FORMATS)}")
     return named

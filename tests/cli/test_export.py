@@ -248,3 +248,26 @@ def test_call_index_was_not_in_order_of_time(tmp_path: Path, invoke: Invoke) -> 
     )
     rows = [json.loads(line) for line in invoke("export", "model-calls", "--dir", tmp_path).stdout.splitlines()]
     assert [(row["call_index"], row["model_call_id"]) for row in rows] == [(0, "earlier"), (1, "later")]
+
+
+def test_a_csv_file_held_json_lines(example_store: Path, invoke: Invoke, tmp_path: Path) -> None:
+    for name in ("x.csv", "x.jsonl.gz"):
+        result = invoke("export", "model-calls", "--dir", example_store, "-o", tmp_path / name)
+        assert result.exit_code == 2 and "give --format jsonl or parquet" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+    arguments = ("export", "model-calls", "--dir", example_store, "--format", "jsonl", "-o", tmp_path / "x.txt")
+    assert invoke(*arguments).exit_code == 0
+    result = invoke("export", "model-calls", "--dir", example_store, "--format", "parquet")
+    assert result.exit_code == 2 and "parquet is not written to stdout" in result.stderr
+
+
+def test_an_export_taken_for_a_store_was_told_of_line_by_line(
+    example_store: Path, invoke: Invoke, tmp_path: Path
+) -> None:
+    for name in ("model_calls.jsonl", "model_calls.parquet"):
+        invoke("export", "model-calls", "--dir", example_store, "-o", tmp_path / name)
+        result = invoke("ls", "--dir", tmp_path / name)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.splitlines() == [
+            f"otel-gym: {tmp_path / name}: model calls that were exported, no spans; give the store that they came from"
+        ]
