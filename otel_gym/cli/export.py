@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from otel_gym.cli.common import AddressCommand, CommandError, Directory, Run, open_store, progress, reader
+from otel_gym.cli.formats import counted
 from otel_gym.store.reader import Store
 from otel_gym.views.counted_calls import LaterAttempts, counted_calls
 from otel_gym.views.selection import NO_RUN, selected_rollouts
@@ -98,7 +99,7 @@ def model_calls(
             raise  # the reader of a FIFO left
         except OSError as error:
             raise CommandError(f"{output} cannot be written: {error.strerror}; give another -o FILE") from None
-    typer.echo(f"{number} model calls written to {output}", err=True)
+    typer.echo(f"{counted(number, 'model call')} written to {output}", err=True)
     return store
 
 
