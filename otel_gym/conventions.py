@@ -69,6 +69,12 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     Attribute("gym.request.body.characters", "int", "length of the whole text", "72730"),
     Attribute("gym.request.body.blobs", "int", "media of the text that is replaced by references to blobs/", "2"),
+    Attribute(
+        "gym.request.body.gap",
+        "string",
+        "why a sealed span has no request: what it grew out of was damaged",
+        "its request cannot be rebuilt: …",
+    ),
     Attribute("gym.request.content_encoding", "string", "compression on the wire", "zstd"),
     Attribute("gym.request.header.<name>", "string[]", "allow-listed request header", '["thread-1"]'),
     Attribute("gym.response.body", "string", "the response's body as it went, compression undone", "data: {…"),
@@ -148,6 +154,7 @@ BODY_KEPT_TAIL = ".kept_tail"
 BODY_KEPT_BLOCKS = ".kept_blocks"
 BODY_CHARACTERS = ".characters"
 BODY_BLOBS = ".blobs"
+BODY_GAP = ".gap"
 
 # Headers that may be kept: they identify a call, a session or a retry. None of them is a secret.
 KEPT_HEADERS = frozenset(

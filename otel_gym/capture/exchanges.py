@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextvars import Token
 from hashlib import sha256
 from typing import Any
@@ -20,7 +20,7 @@ from otel_gym.content import KEPT_HEAD_BYTES, KeptBody, safe_text
 from otel_gym.identity import MAX_ID_BYTES, Identity
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
-from otel_gym.tracing.model_call import OPERATION, finish_model_call, start_attributes
+from otel_gym.tracing.model_call import OPERATION, finish_model_call, open_attributes, start_attributes
 from otel_gym.tracing.payloads import Payload
 from otel_gym.tracing.pipeline import Pipeline
 from otel_gym.wire.exchange import DialectName, Exchange, Execution, Raised
@@ -37,6 +37,9 @@ _HOLD_STEP_BYTES = 1024 * 1024
 
 # What a call holds beside its bodies while it waits.
 CALL_BYTES = 4096
+
+# Of a larger request that is still open the model is not told.
+SEARCHED_BYTES = 1024 * 1024
 
 _EXECUTION = "nemo_gym_model_execution"
 
@@ -121,6 +124,7 @@ class CapturedCall:
         self._raised: Raised | None = None
         self._request, self._response = _Body(), _Body()
         self._disconnected = False
+        self._told_size = 0
         self._held = 0
         self._room = _HOLD_STEP_BYTES
         self._is_cut = False
@@ -133,6 +137,18 @@ class CapturedCall:
         self._span = pipeline.tracer.start_span(
             OPERATION, kind=span_kind, attributes=attributes, start_time=self._started_unix_nano
         )
+        self._recorder.open_spans.ask(self._span.get_span_context(), self)
+
+    def knows_more(self) -> bool:
+        return self._told_size != self._request.size <= SEARCHED_BYTES
+
+    def known_so_far(self) -> Mapping[str, Any]:
+        """On the recorder's thread, while the request may still arrive."""
+        self._told_size = self._request.size
+        chunks = list(self._request.chunks) if self._told_size <= SEARCHED_BYTES else []
+        request = b"".join(content for _, content in chunks)
+        coding = _header(self._request_headers, b"content-encoding")
+        return open_attributes(self._model_call_id, self._dialect, request, coding, self._pipeline.content)
 
     async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves the request through ``app``; its exceptions go on to the server."""

@@ -81,7 +81,7 @@ def start_lines(
 def end_line(calls: int, lost_spans: int) -> str:
     """What became of the calls, said when the proxy ends."""
     lost = f", {lost_spans:,} spans lost: the store could not be written" if lost_spans else ""
-    return f"otel-gym proxy: {calls:,} calls captured{lost}"
+    return f"otel-gym proxy: {calls:,} {'call' if calls == 1 else 'calls'} captured{lost}"
 
 
 def serve(app: FastAPI, listener: socket.socket, on_ready: Callable[[], None]) -> None:

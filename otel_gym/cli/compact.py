@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from otel_gym.cli.common import DAMAGED, CommandError, Directory, said_failures
+from otel_gym.cli.formats import counted
 from otel_gym.settings import read_settings
+from otel_gym.store.reader import Store
 
 if TYPE_CHECKING:
     from otel_gym.store.compact import Compaction
@@ -62,7 +64,8 @@ def compact(
     with said_failures():
         folder = directory if directory is not None else read_settings().directory
         if not any((folder / name).is_dir() for name in ("spans", "parquet")):
-            raise CommandError(f"{folder}: no store of otel_gym; give its folder with --dir or OTEL_GYM_DIR")
+            Store(folder)  # says what is wrong with a folder that is no store
+            raise CommandError(f"{folder}: nothing to seal, it has neither spans/ nor parquet/")
         try:
             with _without_collector():
                 done = compact_store(folder, into=into, by_rollout=by_rollout, remove=remove, idle_s=idle)
@@ -89,14 +92,16 @@ def _without_collector() -> Iterator[None]:
 
 def _say(done: Compaction) -> None:
     size = f", {done.bytes_read:,} → {done.bytes_written:,} bytes" if done.bytes_read else ""
-    typer.echo(f"{done.spans:,} spans of {done.rollouts:,} rollouts in {len(done.parts):,} new parts{size}")
+    sealed = f"{counted(done.spans, 'span')} of {counted(done.rollouts, 'rollout')}"
+    typer.echo(f"{sealed} in {counted(len(done.parts), 'new part')}{size}")
     if done.duplicates:
-        typer.echo(f"{done.duplicates:,} lines repeat a span and count once")
+        typer.echo(f"spans that were written again, and count once: {done.duplicates:,}")
     if done.removed:
-        typer.echo(f"{done.removed:,} files deleted that stand in Parquet whole")
+        typer.echo(f"{counted(done.removed, 'file')} deleted, of which Parquet holds all")
     for why, number in Counter(left.why for left in done.left).items():
-        typer.echo(f"{number:,} files left: {why}")
-    for damage in done.damage[:_SAID_OF_DAMAGE]:
+        typer.echo(f"{counted(number, 'file')} left: {why}")
+    damages = list(dict.fromkeys(done.damage))
+    for damage in damages[:_SAID_OF_DAMAGE]:
         print(f"otel-gym: {damage}", file=sys.stderr)
-    if len(done.damage) > _SAID_OF_DAMAGE:
-        print(f"otel-gym: and {len(done.damage) - _SAID_OF_DAMAGE:,} more like these", file=sys.stderr)
+    if len(damages) > _SAID_OF_DAMAGE:
+        print(f"otel-gym: and {len(damages) - _SAID_OF_DAMAGE:,} more like these", file=sys.stderr)

@@ -9,12 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from otel_gym.cli.common import DAMAGED, AsJson, print_json, said_failures
+from otel_gym.cli.common import DAMAGED, AsJson, CommandError, Directory, print_json, said_failures
+from otel_gym.cli.formats import counted
 from otel_gym.settings import EffectiveSetting, effective_settings, read_settings
 from otel_gym.store.reader import Store
 from otel_gym.views.health import Health, examine
 
 SHOWN = 20
+
+_CURE = (
+    "what to do: nothing, if you can do without; else copy the files anew where they came from elsewhere, or run these "
+    "rollouts again"
+)
 
 
 def doctor(
@@ -24,6 +30,7 @@ def doctor(
             metavar="[DIR]", help="The store.  [default: OTEL_GYM_DIR, else ./otel_gym_store]", show_default=False
         ),
     ] = None,
+    named: Directory = None,
     json: AsJson = False,
 ) -> None:
     """Examine a store and the settings: what is damaged, what was dropped, what never ended, and what to do.
@@ -33,23 +40,27 @@ def doctor(
 
     \b
     Example:
-        otel-gym doctor ./otel_gym_store
+        otel-gym doctor --dir ./otel_gym_store
         otel-gym doctor --json
     """
     settings = read_settings()
-    folder = directory or settings.directory
     effective = effective_settings()
     with said_failures():
-        if not json:
-            typer.echo("\n".join(_configuration(effective, settings.problems)))
-        else:
-            print_json({"kind": "setting", **asdict(each)} for each in effective)
-            print_json({"kind": "setting_problem", "problem": problem} for problem in settings.problems)
-        health = examine(Store(folder))
-        if json:
-            print_json(_rows(health))
-        else:
-            typer.echo("\n".join(_report(folder, health)))
+        if directory is not None and named is not None and directory != named:
+            raise CommandError(f"{directory} or --dir {named}? give one of them")
+        folder = directory or named or settings.directory
+        try:
+            health = examine(Store(folder))
+            if json:
+                print_json(_rows(health))
+            else:
+                typer.echo("\n".join([*_report(folder, health), ""]))
+        finally:  # the settings are told all the same
+            if json:
+                print_json({"kind": "setting", **asdict(each)} for each in effective)
+                print_json({"kind": "setting_problem", "problem": problem} for problem in settings.problems)
+            else:
+                typer.echo("\n".join(_configuration(effective, settings.problems)))
         if health.has_losses:
             raise typer.Exit(DAMAGED)
 
@@ -64,17 +75,30 @@ def _configuration(effective: list[EffectiveSetting], problems: tuple[str, ...])
 
 
 def _report(folder: Path, health: Health) -> Iterator[str]:
-    yield f"store {folder}: {health.rollouts:,} rollouts, {health.spans:,} spans"
+    yield f"store {folder}: {counted(health.rollouts, 'rollout')}, {counted(health.spans, 'span')}"
     yield from _section("damage", [str(damage) for damage in health.damage])
-    counted = [f"{each.name}: {each.number:,} by {each.writer}; {each.cure}" for each in health.counted]
-    yield from _section("dropped or not captured", counted)
+    if health.damage:
+        yield f"  {_CURE}"
+    numbers = [f"{each.name}: {each.number:,} by {each.writer}; {each.cure}" for each in health.counted]
+    yield from _section("dropped or not captured", numbers)
     setups = [f"setup: {_named(each.writers)}: {each.finding}; {each.cure}" for each in health.setups]
     found = [
         f"{each.kind}: {each.run_id + '/' if each.run_id else ''}{each.rollout_id}: {each.finding}; {each.cure}"
         for each in health.findings
     ]
     yield from _section("to know", setups + found)
-    yield "something was lost: see above" if health.has_losses else "nothing was lost"
+    yield _verdict(health)
+
+
+def _verdict(health: Health) -> str:
+    if health.has_losses:
+        said = "something was lost: see above"
+    else:
+        said = "nothing was lost" if not health.unfinished_calls else "nothing that was written is lost"
+    if not health.unfinished_calls:
+        return said
+    have = "has" if health.unfinished_calls == 1 else "have"
+    return f"{said}; {counted(health.unfinished_calls, 'model call')} {have} not ended: see `unfinished`"
 
 
 def _section(title: str, lines: list[str]) -> Iterator[str]:

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from otel_gym.cli.common import AddressCommand, CommandError, Directory, Run, open_store, progress, reader
+from otel_gym.cli.formats import counted
 from otel_gym.store.reader import Store
 from otel_gym.views.counted_calls import LaterAttempts, counted_calls
-from otel_gym.views.selection import selected_rollouts
+from otel_gym.views.selection import NO_RUN, selected_rollouts
 
 app = typer.Typer(
     help="Write what a store holds in the forms that others read.", no_args_is_help=True, rich_markup_mode=None
@@ -19,6 +20,7 @@ app = typer.Typer(
 
 
 FORMATS = ("jsonl", "parquet")
+FORMAT_OF_SUFFIX = {"": "jsonl", ".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 STDOUT = Path("-")
 
 
@@ -42,7 +44,7 @@ def model_calls(
         str | None,
         typer.Option(
             "--format",
-            help="parquet has one schema, nested values as JSON text.  [default: by FILE's name, else jsonl]",
+            help="parquet has one schema, nested values as JSON text.  [default: by FILE's name, jsonl on stdout]",
             metavar="jsonl|parquet",
             show_default=False,
         ),
@@ -54,7 +56,8 @@ def model_calls(
         ),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Also superseded attempts, and executions that do not count.")
+        bool,
+        typer.Option("--all", help="Also superseded attempts, executions that do not count, calls of no certain run."),
     ] = False,
     directory: Directory = None,
     run: Run = None,
@@ -62,8 +65,9 @@ def model_calls(
     """Write the ModelCallRecords: one exchange with a model server each, retries included.
 
     What counts is written: of each rollout the newest finished execution of its last attempt. With --all the rest comes
-    too, marked as superseded. `execution` is the span id of the rollout that a call belongs to. A file appears under
-    its name only when it is whole, and replaces a file that is there; a FIFO or device is written into.
+    too, marked as superseded; what is of no certain run comes with --run - as well. `execution` is the span id of the
+    rollout that a call belongs to. A file appears under its name only when it is whole, and replaces a file that is
+    there; a FIFO or device is written into.
 
     \b
     Example:
@@ -74,7 +78,7 @@ def model_calls(
     to_stdout = output is None or output == STDOUT
     form = _format(format, output)
     if form == "parquet" and to_stdout:
-        raise CommandError("parquet is no text for a terminal; name a file with -o FILE.parquet")
+        raise CommandError("parquet is not written to stdout; name a file with -o FILE.parquet")
     from otel_gym.views.model_calls_export import (
         FILE_WRITERS,
         model_call_rows,
@@ -84,9 +88,8 @@ def model_calls(
     store = open_store(directory)
     with progress("exporting", printing=to_stdout) as advancing:
         selected = selected_rollouts(store, rollouts or [], run, advancing)
-        rows = model_call_rows(
-            counted_calls(selected, every=every, attempts=LaterAttempts(store), named=bool(rollouts))
-        )
+        named = bool(rollouts) or run == NO_RUN
+        rows = model_call_rows(counted_calls(selected, every=every, attempts=LaterAttempts(store), named=named))
         if output is None or to_stdout:
             print_json_lines(rows, sys.stdout)
             return store
@@ -96,13 +99,17 @@ def model_calls(
             raise  # the reader of a FIFO left
         except OSError as error:
             raise CommandError(f"{output} cannot be written: {error.strerror}; give another -o FILE") from None
-    typer.echo(f"{number} model calls written to {output}", err=True)
+    typer.echo(f"{counted(number, 'model call')} written to {output}", err=True)
     return store
 
 
 def _format(named: str | None, output: Path | None) -> str:
     if named is None:
-        return "parquet" if output is not None and output.suffix == ".parquet" else "jsonl"
+        is_no_file = output is None or (output.exists() and not output.is_file())  # a FIFO, a device
+        suffix = "" if output is None or is_no_file else output.suffix
+        if suffix not in FORMAT_OF_SUFFIX:
+            raise CommandError(f"{output}: no format is named {suffix}; give --format jsonl or parquet, or name it so")
+        return FORMAT_OF_SUFFIX[suffix]
     if named not in FORMATS:
         raise CommandError(f"--format {named!r} is none of {', '.join(FORMATS)}")
     return named

@@ -11,12 +11,17 @@ def count(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
+def counted(number: int, thing: str) -> str:
+    """``1 file``, ``2,000 files``."""
+    return f"{number:,} {thing if number == 1 else thing + 's'}"
+
+
 def milliseconds(value: float | None) -> str:
     if value is None:
         return UNKNOWN
-    if value < 10:
+    if abs(value) < 10:
         return f"{value:.1f} ms"
-    if value < 1000:
+    if abs(value) < 1000:
         return f"{value:.0f} ms"
     return f"{value / 1000:.2f} s"
 

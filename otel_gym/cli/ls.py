@@ -42,7 +42,8 @@ def ls(directory: Directory = None, run: Run = None, json: AsJson = False) -> St
         return store
     if not streaming:
         terminal = console()
-        for group in ([row for row in rows if not row.is_unassigned], [row for row in rows if row.is_unassigned]):
+        grouped = by_run(rows)
+        for group in ([row for row in grouped if not row.is_unassigned], [row for row in grouped if row.is_unassigned]):
             if group:
                 terminal.print(rollout_table(group, terminal.width))
     counts = store.counts()
@@ -60,6 +61,14 @@ def _kept(rows: Iterable[RolloutSummary], kept: list[RolloutSummary]) -> Iterato
     for row in rows:
         kept.append(row)
         yield row
+
+
+def by_run(rows: list[RolloutSummary]) -> list[RolloutSummary]:
+    """The rows of each run together, in the order in which the runs began; within a run as they are."""
+    began: dict[str | None, float] = {}
+    for row in rows:
+        began[row.run_id] = min(row.started_at, began.get(row.run_id, row.started_at))
+    return sorted(rows, key=lambda row: (began[row.run_id], row.run_id or ""))
 
 
 def _row(row: dict[str, object]) -> dict[str, object]:

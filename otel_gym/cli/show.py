@@ -15,7 +15,7 @@ from otel_gym.content import safe_json
 from otel_gym.conventions import REWARD
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.store.reader import RolloutSpans, Store
-from otel_gym.store.span import KIND_SERVER, STATUS_ERROR, StoredSpan
+from otel_gym.store.span import KIND_SERVER, STATUS_ERROR
 from otel_gym.views.selection import find_rollout
 from otel_gym.views.span_tree import SpanNode, span_tree
 from otel_gym.views.summary import is_streamed
@@ -71,7 +71,8 @@ def _label(node: SpanNode, start_ns: int) -> Text:
     span = node.span
     duration = None if span.end_ns is None else (span.end_ns - span.start_ns) / 10**6
     took = "unfinished" if duration is None else milliseconds(duration)
-    label = Text.assemble((_named(span), "cyan"), f"  +{milliseconds((span.start_ns - start_ns) / 10**6)}  {took}")
+    began = milliseconds((span.start_ns - start_ns) / 10**6)
+    label = Text.assemble((_named(node), "cyan"), f"  {began if began.startswith('-') else '+' + began}  {took}")
     if not node.counts:
         label.append("  does not count", "yellow")
     if node.clock_skew:
@@ -87,8 +88,12 @@ def _label(node: SpanNode, start_ns: int) -> Text:
     return label
 
 
-def _named(span: StoredSpan) -> str:
-    """A SERVER span that is named by its method alone, with the path that was asked for."""
+def _named(node: SpanNode) -> str:
+    """A SERVER span that is named by its method alone, with the path that was asked for; an open call with its model,
+    by which it is named at its end."""
+    span, record = node.span, node.record
+    if span.end_ns is None and record is not None and record.model is not None and record.model not in span.name:
+        return f"{span.name} {record.model}"
     path = span.attributes.get("url.path") or span.attributes.get("http.target")
     is_bare = span.kind == KIND_SERVER and "/" not in span.name
     return f"{span.name} {path}" if is_bare and isinstance(path, str) else span.name

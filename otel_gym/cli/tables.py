@@ -16,7 +16,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from otel_gym.cli.formats import UNKNOWN, count, milliseconds, number, share, utc
+from otel_gym.cli.formats import UNKNOWN, count, counted, milliseconds, number, share, utc
 from otel_gym.views.summary import UNFINISHED, RolloutSummary, RunStatistics
 
 STATUS_STYLES = {"ok": "green", "error": "red", UNFINISHED: "yellow"}
@@ -32,10 +32,12 @@ def rollout_status(row: RolloutSummary) -> Text:
         text.append(f", superseded by {row.superseded_by}", "dim")
     if row.executions > 1:
         text.append(f", newest of {row.executions} executions", "dim")
-    if row.unfinished and row.status != UNFINISHED:
-        text.append(f", {row.unfinished} spans unfinished", "yellow")
+    if row.unfinished_calls:
+        text.append(f", {counted(row.unfinished_calls, 'call')} unfinished", "yellow")
+    elif row.unfinished and row.status != UNFINISHED:
+        text.append(f", {counted(row.unfinished, 'span')} unfinished", "yellow")
     if row.ambiguous:
-        text.append(f", {row.ambiguous} spans of no certain execution", "yellow")
+        text.append(f", {counted(row.ambiguous, 'span')} of no certain execution", "yellow")
     if row.run_is_ambiguous:
         text.append(", of no certain run", "yellow")
     return text
@@ -114,15 +116,20 @@ def _soon(rows: Iterator[Sequence[str]]) -> Iterator[Sequence[str]]:
             return
 
 
-def calls_said(counting: int, superseded: int) -> str:
-    return f"{counting:,} that count + {superseded:,} superseded" if superseded else f"{counting:,}"
+def calls_said(counting: int, superseded: int, unfinished: int) -> str:
+    said = f"{counting:,} that count + {superseded:,} superseded" if superseded else f"{counting:,}"
+    return f"{said} ({unfinished:,} unfinished)" if unfinished else said
 
 
 def footer(rows: Sequence[RolloutSummary], counts: Mapping[str, int]) -> str:
     """Totals over what counts, and what is not in the table."""
-    counted = [row for row in rows if row.counts]
-    calls = calls_said(sum(row.calls for row in counted), sum(row.superseded_calls for row in rows))
-    parts = [f"rollouts: {len(counted):,}", f"calls: {calls}"]
+    counting = [row for row in rows if row.counts]
+    calls = calls_said(
+        sum(row.calls for row in counting),
+        sum(row.superseded_calls for row in rows),
+        sum(row.unfinished_calls for row in counting),
+    )
+    parts = [f"rollouts: {len(counting):,}", f"calls: {calls}"]
     superseded = sum(row.superseded_by is not None for row in rows)
     if superseded:
         parts.append(f"superseded attempts: {superseded:,}")
@@ -170,7 +177,7 @@ def run_figures(run: RunStatistics) -> dict[str, str]:
     return {
         "rollouts": count(run.rollouts),
         "superseded attempts": count(run.superseded),
-        "calls": calls_said(run.calls, run.superseded_calls),
+        "calls": calls_said(run.calls, run.superseded_calls, run.unfinished_calls),
         "retries": count(run.retries),
         "tokens in": count(run.tokens_in),
         "tokens out": count(run.tokens_out),

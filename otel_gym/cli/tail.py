@@ -14,7 +14,7 @@ from otel_gym.cli.common import DAMAGED, AsJson, Directory, chosen_directory, pr
 from otel_gym.cli.formats import UNKNOWN, count, milliseconds, utc_milliseconds
 from otel_gym.store.follow import Follower
 from otel_gym.store.reader import Damage, Store
-from otel_gym.views.selection import NO_RUN
+from otel_gym.views.selection import NO_RUN, find_rollouts
 from otel_gym.views.tail_rows import TailRow, tail_row
 
 # A look may take this share of the time at most, however many files there are.
@@ -54,7 +54,10 @@ def tail(
     with said_failures():
         folder = chosen_directory(directory)
         if once or _holds_something(folder):
-            Store(folder)  # says what is wrong with a folder that is no store
+            store = Store(folder)  # says what is wrong with a folder that is no store
+            if once and rollout is not None:
+                # Spans that name no run may belong to one for a reader, and are shown here as they were written.
+                find_rollouts(store, rollout.removeprefix(f"{NO_RUN}/"))
         else:
             print(f"otel-gym: waiting for spans in {folder}", file=sys.stderr)
         run_id, _, rollout_id = (rollout or "").rpartition("/")

@@ -42,13 +42,14 @@ from otel_gym.store.parquet import (
     Claim,
     PartError,
     PartWriter,
+    damage_sealed,
     parquet_rows,
     part_name,
     part_paths,
     read_footer,
     verify_part,
 )
-from otel_gym.store.reader import Damage
+from otel_gym.store.repair import Damage, problem_of
 from otel_gym.store.rows import REQUEST, RESPONSE, ROLLOUT, RUN, SPAN, TRACE, LineRows, Row, rank
 from otel_gym.store.whole_requests import RequestsInOrder
 
@@ -60,6 +61,9 @@ PART_BYTES = 256 * 1024 * 1024
 IDLE_S = 3600.0
 REQUEST_BODY_KEY = b'"gym.request.body"'
 SEAL_WAIT_S = 600.0
+
+_STAYS = "it stays in its live file alone"
+_NO_REQUEST = "its span is sealed without the request"
 
 Key = tuple[str, str]
 
@@ -195,6 +199,7 @@ class _Work:
     def __init__(self, directory: Path, target: Path, by_rollout: bool) -> None:
         self.directory, self.target, self.by_rollout = directory, target, by_rollout
         self.requests = RequestsInOrder()
+        self.rollouts: set[tuple[str | None, str]] = set()
         self.lines, self.reader = LineRows(self.requests), LineReader()
         self._temporaries = 0
         self.done = Compaction()
@@ -228,6 +233,9 @@ class _Work:
         wanted = {file.rollout_id for file, _ in taken}
         if self.target != self.directory:
             self._claims_of = {path: read_footer(path).claims for path in part_paths(self.directory)}
+        if self.is_ended:
+            for path in part_paths(self.directory):
+                self.done.damage += damage_sealed(path)
         for claims in self._claims_of.values():
             for claim in claims:
                 wanted.add(claim.rollout_id)
@@ -260,10 +268,17 @@ class _Work:
 
     def _range(self, file: LiveFile, size: int) -> _Range:
         with opened(file.path) as descriptor:
-            start = self._claimed_end(descriptor, file, size)[0]
+            start, claims = self._claimed_end(descriptor, file, size)
             end = end_of_lines(descriptor, start, size)
-            if self.is_ended and end < size and self._is_whole_line(descriptor, end, size):
-                end = size
+            if self.is_ended:
+                for claim in claims:
+                    if claim.damaged:  # said each time, not only when it was sealed
+                        self._rows_of_range(descriptor, _Range(file, claim.start, claim.end))
+                if end < size and self._is_whole_line(descriptor, end, size):
+                    end = size
+                elif end < size:
+                    problem = problem_of(os.pread(descriptor, size - end, end), at_end_of_file=True)
+                    self.done.damage.append(Damage(file.path, 0, problem, _STAYS, end))
             return _Range(file, start, end, first_run_id(descriptor, start))
 
     def _is_whole_line(self, descriptor: int, start: int, end: int) -> bool:
@@ -353,6 +368,7 @@ class _Work:
                 blobs.update(_blobs_of(kept))
             writer.add(kept, rollout.size)
             self.done.spans += len(kept)
+            self.rollouts.update(_rollouts_of(kept))
             self.done.duplicates += len(rows) - len(kept)
             self.done.bytes_read += rollout.size - rollout.rows_bytes
         if not claims:
@@ -361,7 +377,7 @@ class _Work:
         for part, better in superseding.items():
             self._replace_rows(part, better)
         self._commit(writer, claims)
-        self.done.rollouts += len(batch)
+        self.done.rollouts = len(self.rollouts)
         for rollout in batch:
             self.done.sealed += [SealedFile(part.file.path, part.end) for part in rollout.ranges]
 
@@ -385,7 +401,7 @@ class _Work:
         return rows, claims
 
     def _rows_of_range(self, descriptor: int, part: _Range) -> tuple[list[Row], int]:
-        """The rows of its lines, and how many lines gave none."""
+        """The rows of its lines, and how many lines gave none, or one without its request."""
         rows: list[Row] = []
         damaged = 0
         self._note_earlier_requests(descriptor, part.start)
@@ -396,8 +412,10 @@ class _Work:
             except MalformedLineError as error:
                 damaged += 1
                 where = f"counted from byte {part.start}: " if part.start else ""
-                cure = "it stays in its live file alone"
-                self.done.damage.append(Damage(part.file.path, number, f"{where}{error}", cure))
+                self.done.damage.append(Damage(part.file.path, number, f"{where}{error}", _STAYS))
+        damaged += len(self.requests.gaps)
+        self.done.damage += [Damage(part.file.path, 0, str(gap), _NO_REQUEST) for gap in self.requests.gaps]
+        self.requests.gaps = []
         return rows, damaged
 
     def _note_earlier_requests(self, descriptor: int, start: int) -> None:
@@ -515,8 +533,8 @@ class _Work:
                 part.unlink()
                 (self.directory / MANIFEST / f"{part.stem}.json").unlink(missing_ok=True)
                 self.done.removed += 1
-        for file, _ in taken:
-            why = self._why_kept(file, verified)
+        for file, taken_size in taken:
+            why = self._why_kept(file, taken_size, verified)
             if why is None:
                 file.path.unlink()
                 self.done.removed += 1
@@ -527,7 +545,7 @@ class _Work:
                 with suppress(OSError):  # not empty
                     folder.rmdir()
 
-    def _why_kept(self, file: LiveFile, verified: dict[Path, bool]) -> str | None:
+    def _why_kept(self, file: LiveFile, taken: int, verified: dict[Path, bool]) -> str | None:
         try:
             size = file.path.stat().st_size
             with opened(file.path) as descriptor:
@@ -535,9 +553,9 @@ class _Work:
         except FileNotFoundError:
             return "it is gone"
         if end != size:
-            return "it has grown"
+            return "it has grown" if size > taken else "it is torn at its end"
         if any(claim.damaged for claim in claims):
-            return "some of its lines cannot be read"
+            return "some of its lines cannot be read whole"
         if not all(self._is_held(claim, verified) for claim in claims):
             return "a part that holds its spans cannot be read back"
         return None
@@ -556,6 +574,12 @@ class _Work:
         except PartError as error:
             self.done.damage.append(Damage(part, 0, str(error), "its live files are kept; delete it, compact again"))
             return False
+
+
+def _rollouts_of(rows: list[Row]) -> set[tuple[str | None, str]]:
+    """The (run, rollout) of each; a row without a run is of the only one that the others name."""
+    found = {(row[RUN], row[ROLLOUT]) for row in rows}
+    return {pair for pair in found if pair[0] is not None} if len(found) == 2 else found
 
 
 def _first_run(batch: list[_Rollout]) -> str | None:

@@ -71,19 +71,14 @@ def executions_of(spans: Sequence[StoredSpan]) -> Executions:
 
 
 def by_run(spans: Sequence[StoredSpan]) -> dict[str | None, list[StoredSpan]]:
-    """The spans of one rollout id, each run apart; under None those that no run can be told of."""
+    """The spans of one rollout id, each run apart, in the order given; under None those that no run can be told of."""
+    without_run = [span for span in spans if span.run_id is None]
+    named = {span.run_id for span in spans} - {None}
+    given = _runs_given(without_run, spans, named) if without_run and named else {}
     runs: dict[str | None, list[StoredSpan]] = {}
-    without_run: list[StoredSpan] = []
     for span in spans:
         run_id = span.run_id
-        if run_id is None:
-            without_run.append(span)
-        else:
-            runs.setdefault(run_id, []).append(span)
-    if not runs:
-        return {None: without_run} if without_run else {}
-    if without_run:
-        _give_to_runs(without_run, spans, runs)
+        runs.setdefault(given.get(ids_of(span)) if run_id is None else run_id, []).append(span)
     return runs
 
 
@@ -92,20 +87,21 @@ def is_ambiguous(run_id: str | None, runs: Mapping[str | None, Sequence[StoredSp
     return run_id is None and len(runs) > 1 and not any(map(is_root, runs[run_id]))
 
 
-def _give_to_runs(
-    without_run: list[StoredSpan], spans: Sequence[StoredSpan], runs: dict[str | None, list[StoredSpan]]
-) -> None:
-    named = list(runs)
+def _runs_given(
+    without_run: list[StoredSpan], spans: Sequence[StoredSpan], named: set[str | None]
+) -> dict[SpanIds, str | None]:
+    """The runs of spans that name none."""
     by_id = {ids_of(span): span for span in spans}
     roots = roots_of(spans)
     intervals = Intervals(roots)
-    only_run = named[0] if len(named) == 1 and all(root.run_id for root in roots) else None
+    only_run = next(iter(named)) if len(named) == 1 and all(root.run_id for root in roots) else None
+    given = {}
     for span in without_run:
         ancestor = _nearest_decided(span, by_id)
         if ancestor is None:
             ancestor = intervals.only_one_around(span.start_ns)
-        run_id = only_run if ancestor is None else ancestor.run_id
-        runs.setdefault(run_id, []).append(span)
+        given[ids_of(span)] = only_run if ancestor is None else ancestor.run_id
+    return given
 
 
 def _nearest_decided(span: StoredSpan, by_id: Mapping[SpanIds, StoredSpan]) -> StoredSpan | None:

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from otel_gym.store.layout import PARQUET
+from otel_gym.store.layout import PARQUET, rollout_folder
+from otel_gym.store.repair import Damage
 from otel_gym.store.rows import ROLLOUT, RUN, SPAN, START, Row, span_of_row
 from otel_gym.store.schema import DICTIONARIES, SCHEMA, SORTED_BY, VERSION_KEY, batch_of_rows, rows_of_batch
 from otel_gym.store.span import StoredSpan
@@ -49,7 +50,7 @@ _READ_ROWS = 512
 class Claim(NamedTuple):
     """Bytes ``start`` to ``end`` of a rollout's live file, told from a later file of the same name by ``fingerprint``.
 
-    ``damaged``: lines among them that could not be read, and so stand in no part.
+    ``damaged``: lines among them that could not be read, and so stand in no part, or whose request cannot be rebuilt.
     """
 
     rollout_id: str
@@ -245,6 +246,15 @@ def read_footer(path: Path) -> PartFooter:
         return PartFooter(metadata.num_rows, claims)
     except (pa.ArrowException, OSError, ValueError, TypeError, zlib.error) as error:
         raise PartError(f"{path}: cannot be read as Parquet: {error}") from None
+
+
+def damage_sealed(part: Path) -> Iterator[Damage]:
+    """Lines that could not be read when the part was made, of files that are not here and so cannot say so."""
+    for claim in read_footer(part).claims:
+        if claim.damaged and not (rollout_folder(part.parent.parent, claim.rollout_id) / claim.file).exists():
+            number = "1 line" if claim.damaged == 1 else f"{claim.damaged:,} lines"
+            problem = f"{number} of rollout_id={claim.rollout_id}/{claim.file} could not be sealed whole"
+            yield Damage(part, 0, problem, "they are in that file alone, where it was kept; all else is here")
 
 
 def _version() -> str:

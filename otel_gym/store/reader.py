@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,8 @@ __all__ = ["Damage", "RolloutSpans", "Store", "StoreError", "natural_key", "open
 Value = TypeVar("Value")
 
 _PARQUET_SUFFIX = ".parquet"
+# What stands in each row of `export model-calls`, and in no span.
+_EXPORTED = {"rollout_id", "call_index", "model_call_id"}
 _BODIES = (REQUEST_BODY, RESPONSE_BODY)
 
 
@@ -229,13 +232,31 @@ def _sources_of(path: Path) -> list[Source]:
 
 
 def _source_of_file(path: Path) -> Source:
-    if path.suffix == _PARQUET_SUFFIX:
-        return ParquetFiles(path)
-    if is_line_file(path):
-        return LineFiles([path])
+    is_parquet = path.suffix == _PARQUET_SUFFIX
+    if is_parquet or is_line_file(path):
+        names = _columns(path) if is_parquet else _names_of_first_line(path)
+        if names.issuperset(_EXPORTED):
+            raise StoreError(f"{path}: model calls that were exported, no spans; give the store that they came from")
+        return ParquetFiles(path) if is_parquet else LineFiles([path])
     raise StoreError(
         f"{path}: not a folder, and none of the files that are read ({', '.join(LINE_FILES)}, {_PARQUET_SUFFIX})"
     )
+
+
+def _names_of_first_line(path: Path) -> set[str]:
+    try:
+        with path.open("rb") as lines:
+            first = json.loads(lines.readline())
+    except (OSError, ValueError, RecursionError):
+        return set()
+    return set(first) if isinstance(first, dict) else set()
+
+
+def _columns(path: Path) -> set[str]:
+    try:
+        return set(import_module("pyarrow.parquet").read_schema(path).names)  # pyarrow is slow to load
+    except (OSError, ValueError):
+        return set()
 
 
 def natural_key(name: str) -> tuple[bool, list[tuple[bool, int, str]]]:

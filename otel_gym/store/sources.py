@@ -19,13 +19,16 @@ from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
-from otel_gym.conventions import ROLLOUT_ID
+from otel_gym.conventions import BODY_GAP, REQUEST_BODY, ROLLOUT_ID
 from otel_gym.store.blobs import BlobStore
 from otel_gym.store.layout import OPEN, SPANS, rollout_folder, rollout_id_of_folder
 from otel_gym.store.lines import GZIP, ZSTD, Line, Report, is_line_file, lines_of_file, spans_of, spans_of_file
 from otel_gym.store.repair import Damage
 from otel_gym.store.span import StoredSpan
 from otel_gym.store.whole_requests import Gap, media_at_hand, whole_requests
+
+# Of a request that could not be rebuilt when it was sealed.
+_GAP = REQUEST_BODY + BODY_GAP
 
 
 class Source(Protocol):
@@ -238,6 +241,8 @@ class ParquetFiles:
                         self._groups = parquet.RowGroups()
                     for span in parquet.parquet_spans(path, rollout_id, self._groups):
                         _report_gaps(media_at_hand(span, self._blobs), path, report)
+                        if _GAP in span.attributes:
+                            report(_body_missing(path, f"span {span.span_id}: {span.attributes[_GAP]}"))
                         yield span
                 except parquet.PartError as error:
                     report(_damaged_part(path, error))
@@ -261,6 +266,9 @@ class ParquetFiles:
             parquet = import_module("otel_gym.store.parquet")
             try:
                 ids = frozenset(rollout_id for _, rollout_id in parquet.parquet_rollouts(path))
+                with suppress(parquet.PartError):  # Parquet of others
+                    for damage in parquet.damage_sealed(path):
+                        report(damage)
             except parquet.PartError as error:
                 report(_damaged_part(path, error))
                 ids = frozenset()
@@ -288,7 +296,11 @@ def with_whole_requests(
 
 def _report_gaps(gaps: Iterable[Gap], path: Path, report: Report) -> None:
     for gap in gaps:
-        report(Damage(path, 0, str(gap), "these bodies are absent; all else was read"))
+        report(_body_missing(path, str(gap)))
+
+
+def _body_missing(path: Path, problem: str) -> Damage:
+    return Damage(path, 0, problem, "these bodies are absent; all else was read")
 
 
 _ID = re.escape(ROLLOUT_ID.encode())

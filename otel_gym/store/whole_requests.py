@@ -17,6 +17,7 @@ from otel_gym.conventions import (
     BODY_BASE,
     BODY_BLOBS,
     BODY_CHARACTERS,
+    BODY_GAP,
     BODY_KEPT_BLOCKS,
     BODY_KEPT_HEAD,
     BODY_KEPT_TAIL,
@@ -143,10 +144,15 @@ class HistoryReader:
 
 
 class RequestsInOrder:
-    """Makes requests whole as a writer's file is read from its start, one span after the other."""
+    """Makes requests whole as a writer's file is read from its start, one span after the other.
+
+    ``gaps`` grows with the requests that cannot be; their spans say so too (``gym.request.body.gap``), since whoever
+    reads them from a part does not see the damage.
+    """
 
     def __init__(self) -> None:
         self._history = HistoryReader()
+        self.gaps: list[Gap] = []
 
     def begin_file(self) -> None:
         self._history = HistoryReader()
@@ -165,7 +171,10 @@ class RequestsInOrder:
         if REQUEST_BODY + BODY_BASE not in span.attributes:
             return span
         whole = replace(span, attributes=dict(span.attributes))
-        self._history.make_whole(whole)
+        gap = self._history.make_whole(whole)
+        if gap is not None:
+            whole.attributes[REQUEST_BODY + BODY_GAP] = gap.problem
+            self.gaps.append(gap)
         return whole
 
 

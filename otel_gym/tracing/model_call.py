@@ -6,6 +6,7 @@ its OpenAI and Anthropic refinements; the rest is ``gym.*``. Nothing is set that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -69,6 +70,24 @@ def start_attributes(dialect: str, host: str | None, port: int | None) -> dict[s
         if port:
             attributes["server.port"] = port
     return attributes
+
+
+# A name within a text has its quotes escaped, so that this finds members of objects alone.
+_MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]{1,256})"')
+
+
+def open_attributes(
+    model_call_id: str, dialect: str, request: bytes, coding: str | None, policy: ContentPolicy
+) -> dict[str, Any]:
+    """What a start record says of a call that may never end. The request is searched, not parsed: that is done once,
+    at the end. The model is told where only one is named, and the body is not kept: each call would be written twice.
+    """
+    attributes = {names.MODEL_CALL_ID: model_call_id, names.DIALECT: dialect}
+    models = set() if coding else set(_MODEL.findall(request))
+    if len(models) == 1:
+        attributes["gen_ai.request.model"] = models.pop().decode("utf-8", "replace")
+    safe, _ = safe_attributes(attributes)
+    return dict(policy.attributes(safe))
 
 
 def finish_model_call(span: Span, exchange: Exchange, cut: Payload | None, policy: ContentPolicy) -> None:

@@ -6,8 +6,8 @@ thread comes by gets a light record in ``open/<writer>.jsonl``; a span that ende
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.trace import SpanContext
@@ -27,6 +27,15 @@ def has_start_record(span: ReadableSpan) -> bool:
     return plain_attributes(span).get("gen_ai.operation.name") in _OPERATIONS or span.name in _ROLLOUT_SHAPE
 
 
+class Teller(Protocol):
+    """Knows of an open span what is set on it when it ends; asked by the recorder's thread."""
+
+    def known_so_far(self) -> Mapping[str, Any]: ...
+
+    def knows_more(self) -> bool:
+        """Whether ``known_so_far`` may say more than it did when it was last asked."""
+
+
 class _OpenSpan(NamedTuple):
     span: Span
     content: ContentPolicy
@@ -38,6 +47,7 @@ class OpenSpans:
 
     def __init__(self) -> None:
         self._open: dict[int, _OpenSpan] = {}
+        self._tellers: dict[int, Teller] = {}
         self._recorded: set[int] = set()
         self._lines_in_file = 0
 
@@ -45,32 +55,44 @@ class OpenSpans:
         """``content``: what of the span may be written; ``identity``: its ids, where a limit may drop them."""
         self._open[span.context.span_id] = _OpenSpan(span, content, identity)
 
+    def ask(self, context: SpanContext, teller: Teller) -> None:
+        if context.span_id in self._open:
+            self._tellers[context.span_id] = teller
+
     def leave(self, context: SpanContext) -> None:
         self._open.pop(context.span_id, None)
+        self._tellers.pop(context.span_id, None)
 
     def spans(self) -> list[Span]:
         return [entered.span for entered in list(self._open.values())]
 
     def has_changed(self) -> bool:
-        return self._open.keys() != self._recorded
+        return self._open.keys() != self._recorded or any(self._know_more())
+
+    def _know_more(self) -> Iterator[int]:
+        """Recorded spans of which more is known now: their first record came before the request did."""
+        for span_id, teller in list(self._tellers.items()):
+            if span_id in self._recorded and teller.knows_more():
+                yield span_id
 
     def write(self, writer: StoreWriter) -> None:
         """Appends records of newly open spans; rewrites the file when more than half of its spans have ended."""
         open_spans = dict(self._open)
-        new = [entered for span_id, entered in open_spans.items() if span_id not in self._recorded]
+        wanted = (open_spans.keys() - self._recorded) | set(self._know_more())
+        new = [entered for span_id, entered in open_spans.items() if span_id in wanted]
         if self._lines_in_file + len(new) > 2 * len(open_spans):
-            writer.replace_open(_lines(list(open_spans.values())))
+            writer.replace_open(self._lines(list(open_spans.values())))
             self._lines_in_file = len(open_spans)
         elif new:
-            writer.append_open(_lines(new))
+            writer.append_open(self._lines(new))
             self._lines_in_file += len(new)
         self._recorded = set(open_spans)
 
+    def _lines(self, entered: list[_OpenSpan]) -> bytes:
+        return b"".join([self._line(*each) for each in entered])
 
-def _lines(entered: list[_OpenSpan]) -> bytes:
-    return b"".join([_line(*each) for each in entered])
-
-
-def _line(span: Span, content: ContentPolicy, identity: Mapping[str, Any] | None) -> bytes:
-    # A copy, in one step: traced code may set attributes meanwhile.
-    return encode_span(span, None, content, {**plain_attributes(span), **(identity or {})})
+    def _line(self, span: Span, content: ContentPolicy, identity: Mapping[str, Any] | None) -> bytes:
+        teller = self._tellers.get(span.context.span_id)
+        told = {} if teller is None else teller.known_so_far()
+        # A copy, in one step: traced code may set attributes meanwhile.
+        return encode_span(span, None, content, {**plain_attributes(span), **told, **(identity or {})})

@@ -1,7 +1,7 @@
 """Which model calls of a store count, and of which execution of their rollout each is.
 
-What counts is the newest finished execution of the last attempt. The calls of other executions and of earlier attempts
-are superseded; they are drawn where everything is asked for.
+What counts is the newest finished execution of the last attempt. The calls of other executions, of earlier attempts and
+of no certain run do not, and are called superseded; they are drawn where everything is asked for.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ def counted_calls(
 ) -> Iterator[CountedCall]:
     """The calls that count, or, with ``every``, those of all attempts and executions, oldest first.
 
-    ``named``: the rollouts were asked for one by one, and are drawn even where a later attempt supersedes them.
+    ``named``: the rollouts were asked for one by one, and are drawn even where a later attempt supersedes them, or
+    where they are of no certain run.
     """
     for rollout in rollouts:
-        is_superseded = attempts.supersede(rollout)
+        is_superseded = rollout.is_ambiguous or attempts.supersede(rollout)
         if is_superseded and not (every or named):
             continue
         for spans, execution, counts in _executions(rollout):

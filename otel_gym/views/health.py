@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from otel_gym.identity import ID_PATTERN
 from otel_gym.store.reader import Damage, RolloutSpans, Store
+from otel_gym.store.span import StoredSpan
+from otel_gym.views.layers import is_model_call, without_client_layer
+from otel_gym.views.model_calls import record_of
 
 # What a process may count, and what to do where it is not 0. True: something is lost for good.
 COUNTED: dict[str, tuple[str, bool]] = {
@@ -113,6 +116,7 @@ class Health:
     counted: list[Counted] = field(default_factory=list)
     setups: list[Setup] = field(default_factory=list)
     findings: list[RolloutFinding] = field(default_factory=list)
+    unfinished_calls: int = 0
 
     @property
     def has_losses(self) -> bool:
@@ -126,6 +130,7 @@ def examine(store: Store) -> Health:
         health.rollouts += 1
         health.spans += len(rollout.spans)
         health.findings += _findings_of(rollout)
+        health.unfinished_calls += len(_unfinished_calls(rollout))
     for writer, counts in store.counts_by_writer().items():
         health.counted += [Counted(writer, name, number) for name, number in counts.items() if number]
     health.setups = _setups(store.notes_by_writer())
@@ -144,11 +149,13 @@ def _setups(notes_by_writer: Mapping[str, Mapping[str, str]]) -> list[Setup]:
 def _findings_of(rollout: RolloutSpans) -> Iterator[RolloutFinding]:
     executions = rollout.executions()
     unfinished = [span.name for span in rollout.spans if span.end_ns is None]
+    calls = [_call_said(span) for span in _unfinished_calls(rollout)]
     found = (
         (
             "unfinished",
             bool(unfinished),
-            f"{len(unfinished)} spans have not ended: {_some(unfinished)}",
+            f"{'1 span has' if len(unfinished) == 1 else f'{len(unfinished)} spans have'} not ended: "
+            f"{_some(unfinished)}{'; model calls without an answer: ' + _some(calls) if calls else ''}",
             "its process still runs, or was killed; what it had done is kept",
         ),
         (
@@ -160,14 +167,25 @@ def _findings_of(rollout: RolloutSpans) -> Iterator[RolloutFinding]:
         (
             "ambiguous",
             bool(executions.ambiguous) or rollout.is_ambiguous,
-            f"{len(rollout.spans if rollout.is_ambiguous else executions.ambiguous)} spans belong to none of its "
-            f"{'runs' if rollout.is_ambiguous else 'executions'} for certain, and are in no figure",
+            f"spans that belong to none of its {'runs' if rollout.is_ambiguous else 'executions'} for certain, and are "
+            f"in no figure: {len(rollout.spans if rollout.is_ambiguous else executions.ambiguous)}",
             "let the trace context or baggage reach their process, or set OTEL_GYM_RUN_ID there",
         ),
     )
     for kind, holds, finding, cure in found:
         if holds:
             yield RolloutFinding(kind, rollout.run_id, rollout.rollout_id, finding, cure)
+
+
+def _unfinished_calls(rollout: RolloutSpans) -> list[StoredSpan]:
+    """Each once, however many layers saw it."""
+    return [span for span in without_client_layer(rollout).spans if span.end_ns is None and is_model_call(span)]
+
+
+def _call_said(span: StoredSpan) -> str:
+    said = record_of(span, 0)
+    named = said.model or said.dialect or "unknown model"
+    return f"{named} (span {span.span_id})"
 
 
 def _some(names: list[str]) -> str:

@@ -65,6 +65,18 @@ def run_starts(store: Store) -> dict[str | None, int]:
 
 def find_rollout(store: Store, address: str, run: str | None = None) -> RolloutSpans:
     """The one rollout at ``[RUN/]ROLLOUT``; ``-/ROLLOUT`` where its spans name no run."""
+    found = find_rollouts(store, address, run)
+    if len(found) == 1:
+        return found[0]
+    choices = "".join(f"\n  {_full_address(rollout)}" for rollout in found)
+    rollout_id = found[0].rollout_id
+    raise SelectionError(
+        f"{len(found)} runs have a rollout {rollout_id!r}; say which with --run, or as one of:{choices}"
+    )
+
+
+def find_rollouts(store: Store, address: str, run: str | None = None) -> list[RolloutSpans]:
+    """The rollouts at an address, of every run if it names none; SelectionError if there is none."""
     address_run, _, rollout_id = address.rpartition("/")
     if "/" in address_run:
         raise SelectionError(f"{address!r} is no address: give ROLLOUT or RUN/ROLLOUT, as `otel-gym ls` lists them")
@@ -72,13 +84,8 @@ def find_rollout(store: Store, address: str, run: str | None = None) -> RolloutS
     anywhere = not address_run and run is None
     in_all_runs = list(store.rollouts(rollout_id))
     found = [rollout for rollout in in_all_runs if anywhere or rollout.run_id == run_id]
-    if len(found) == 1:
-        return found[0]
     if found:
-        choices = "".join(f"\n  {_full_address(rollout)}" for rollout in found)
-        raise SelectionError(
-            f"{len(found)} runs have a rollout {rollout_id!r}; say which with --run, or as one of:{choices}"
-        )
+        return found
     if in_all_runs:
         others = ", ".join(map(_full_address, in_all_runs))
         raise SelectionError(f"run {run_id or NO_RUN!r} has no rollout {rollout_id!r}; there is {others}")

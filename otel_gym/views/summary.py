@@ -41,7 +41,8 @@ class RolloutSummary:
     """``calls`` counts every attempt, ``retries`` those of them that repeated a failed one.
 
     ``status`` is ok, error or unfinished, by the rollout's root span; without one unfinished if a span is, else None.
-    ``unfinished`` counts the spans that never ended, of which start records tell. ``started_at`` is UTC epoch seconds.
+    ``unfinished`` counts the spans that never ended, of which start records tell, ``unfinished_calls`` the model calls
+    among them. ``started_at`` is UTC epoch seconds.
     ``executions`` > 1: the rollout ran again under the same id; the newest finished one is
     counted, ``other_calls`` are those of the rest.
     ``ambiguous`` counts the spans that belong to none of them for certain; they are in no other figure.
@@ -63,6 +64,7 @@ class RolloutSummary:
     reward: float | None
     executions: int
     unfinished: int = 0
+    unfinished_calls: int = 0
     ambiguous: int = 0
     run_is_ambiguous: bool = False
     superseded_by: str | None = None
@@ -71,8 +73,8 @@ class RolloutSummary:
 
     @property
     def superseded_calls(self) -> int:
-        """Of its calls those that do not count, since another execution or a later attempt does."""
-        return self.other_calls + (0 if self.superseded_by is None else self.calls)
+        """Of its calls those that do not count: another execution or attempt does, or they are of no certain run."""
+        return self.other_calls + (0 if self.counts or self.is_unassigned else self.calls)
 
     @property
     def is_unassigned(self) -> bool:
@@ -105,6 +107,7 @@ class RunStatistics:
     mean_reward: float | None
     unassigned_calls: int
     superseded_calls: int
+    unfinished_calls: int = 0
 
 
 def summarize_rollout(rollout: RolloutSpans) -> RolloutSummary:
@@ -131,6 +134,7 @@ def summarize_rollout(rollout: RolloutSpans) -> RolloutSummary:
         reward=_reward(root),
         executions=len(executions.all),
         unfinished=sum(span.end_ns is None for span in execution.spans),
+        unfinished_calls=sum(is_model_call(span) for span in execution.spans if span.end_ns is None),
         ambiguous=len(executions.ambiguous),
         run_is_ambiguous=rollout.is_ambiguous,
         call_figures=tuple(_figures(attempt, streamed) for attempt in attempts),
@@ -205,6 +209,7 @@ def _statistics(run_id: str | None, rows: Sequence[RolloutSummary]) -> RunStatis
         mean_reward=statistics.fmean(rewards) if rewards else None,
         unassigned_calls=sum(row.calls for row in rows if row.is_unassigned),
         superseded_calls=sum(row.superseded_calls for row in rows),
+        unfinished_calls=sum(row.unfinished_calls for row in counted),
     )
 
 

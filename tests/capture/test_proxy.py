@@ -875,7 +875,7 @@ def test_ctrl_c_on_a_busy_proxy_hung_and_then_drew_tracebacks(tmp_path: Path, pa
     assert process.returncode == 0
     assert "Traceback" not in problems
     assert "waiting up to 5 s for the calls under way (1), Ctrl-C cuts them" in problems
-    assert said.splitlines()[-1] == "otel-gym proxy: 1 calls captured"
+    assert said.splitlines()[-1] == "otel-gym proxy: 1 call captured"
     (answer,) = answers
     assert answer.status_code == 503
     assert answer.json()["error"]["type"] == "api_error"

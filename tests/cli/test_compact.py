@@ -8,6 +8,7 @@ from otel_gym.store.locks import locked
 from otel_gym.store.parquet import parquet_spans
 from tests.cli.conftest import Invoke
 from tests.store.stores import live_spans, span, write
+from tests.store.test_compact import conversation
 
 
 def test_it_says_what_was_sealed_removed_and_left(tmp_path: Path, invoke: Invoke) -> None:
@@ -15,14 +16,14 @@ def test_it_says_what_was_sealed_removed_and_left(tmp_path: Path, invoke: Invoke
     write(tmp_path, [span(3)], writer="young.elsewhere.1.0000000b")
     result = invoke("compact", "--dir", tmp_path, "--remove", "--idle", 0)
     assert result.exit_code == 0
-    assert "3 spans of 1 rollouts in 1 new parts" in result.output
-    assert "1 lines repeat a span" in result.output
+    assert "3 spans of 1 rollout in 1 new part," in result.output
+    assert "written again, and count once: 1" in result.output
     assert "2 files deleted" in result.output
     assert live_spans(tmp_path) == []
 
     write(tmp_path, [span(4)])
     result = invoke("compact", "--dir", tmp_path)
-    assert "0 spans" in result.output and "1 files left: its writer may still run" in result.output
+    assert "0 spans" in result.output and "1 file left: its writer may still run" in result.output
 
 
 def test_damage_ends_with_1_and_names_the_line(tmp_path: Path, invoke: Invoke) -> None:
@@ -30,6 +31,30 @@ def test_damage_ends_with_1_and_names_the_line(tmp_path: Path, invoke: Invoke) -
     result = invoke("compact", "--dir", tmp_path, "--idle", 0)
     assert result.exit_code == 1
     assert ".jsonl:2: not JSON" in result.output
+
+
+def test_a_file_torn_at_its_end_was_said_to_have_grown(tmp_path: Path, invoke: Invoke) -> None:
+    path = write(tmp_path, [span(1)], tail=b'{"resourceSpans":[{"sco')
+    whole = path.stat().st_size - 23
+    for _ in range(2):
+        result = invoke("compact", "--dir", tmp_path, "--idle", 0, "--remove")
+        assert result.exit_code == 1
+        (said,) = result.stderr.splitlines()
+        assert said.startswith(f"otel-gym: {path}: torn at the end of the file: 23 bytes of a record")
+        assert f"(at byte {whole})" in said
+        assert "1 file left: it is torn at its end" in result.stdout
+
+
+def test_damage_that_was_sealed_ended_with_0_and_doctor_said_that_nothing_was_lost(
+    tmp_path: Path, invoke: Invoke
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    conversation(source)
+    for _ in range(2):
+        assert invoke("compact", "--dir", source, "--into", target, "--remove", "--idle", 0).exit_code == 1
+    result = invoke("doctor", target)
+    assert result.exit_code == 1
+    assert "could not be sealed whole" in result.stdout and "its request cannot be rebuilt" in result.stdout
 
 
 def test_into_another_store(tmp_path: Path, invoke: Invoke) -> None:
@@ -40,8 +65,13 @@ def test_into_another_store(tmp_path: Path, invoke: Invoke) -> None:
 
 def test_what_cannot_be_done_ends_with_2(tmp_path: Path, invoke: Invoke) -> None:
     result = invoke("compact", "--dir", tmp_path / "none")
-    assert result.exit_code == 2 and "no store of otel_gym" in result.output
+    assert result.exit_code == 2 and "no such folder" in result.output
     assert not (tmp_path / "none").exists()
+    result = invoke("compact", "--dir", tmp_path)
+    assert result.exit_code == 2 and "empty, nothing was recorded here yet" in result.output
+    (tmp_path / "x").write_text("x")
+    result = invoke("compact", "--dir", tmp_path)
+    assert result.exit_code == 2 and "not a store of otel_gym" in result.output
     write(tmp_path, [span(1)])
     with locked(tmp_path):
         result = invoke("compact", "--dir", tmp_path)

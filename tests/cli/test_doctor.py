@@ -57,6 +57,7 @@ def test_damage_is_told_with_file_line_byte_and_cure(example_store: Path, invoke
     assert result.exit_code == 1
     assert f"{file}:{lines + 1}: torn" in result.stdout
     assert "something was lost" in result.stdout
+    assert "what to do: " in result.stdout
 
 
 def test_what_processes_counted_is_told_with_what_to_do(tmp_path: Path, invoke: Invoke, rows: Rows) -> None:
@@ -127,3 +128,14 @@ def test_without_a_store_there_is_nothing_to_examine(tmp_path: Path, invoke: Inv
     result = invoke("doctor", tmp_path / "none")
     assert result.exit_code == 2
     assert "OTEL_GYM_QUEUE_BYTES" in result.stdout  # the settings are told all the same
+
+
+def test_findings_stood_below_thirty_lines_of_settings(example_store: Path, invoke: Invoke) -> None:
+    lines = invoke("doctor", example_store).stdout.splitlines()
+    assert lines[0].startswith(f"store {example_store}: ")
+    assert lines.index("nothing was lost") < lines.index("settings (* set in this environment)")
+
+
+def test_doctor_takes_dir_as_the_other_commands_do(example_store: Path, invoke: Invoke, tmp_path: Path) -> None:
+    assert invoke("doctor", "--dir", example_store).stdout == invoke("doctor", example_store).stdout
+    assert "give one of them" in invoke("doctor", example_store, "--dir", tmp_path).stderr

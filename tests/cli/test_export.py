@@ -211,3 +211,63 @@ def test_a_folder_as_output_is_exit_code_2(example_store: Path, invoke: Invoke, 
     result = invoke("export", "model-calls", "--dir", example_store, "-o", tmp_path)
     assert result.exit_code == 2
     assert "cannot be written" in result.stderr
+
+
+def test_calls_of_no_certain_run_were_exported_though_ls_and_stats_left_them_out(
+    tmp_path: Path, invoke: Invoke
+) -> None:
+    call = {"gen_ai__operation__name": "chat", "gym__dialect": "chat"}
+    write(
+        live_file(tmp_path),
+        encoded("1", "rollout", start=0, end=10, run="r"),
+        encoded("2", trace="b", start=2, end=3, run="r", gym__model_call__id="of r", **call),
+        encoded("3", "rollout", trace="c", start=20, end=30, run="s"),
+        encoded("4", trace="d", start=50, end=60, gym__model_call__id="of whom?", **call),
+    )
+
+    def exported(*arguments: str) -> list[tuple[str | None, str, bool]]:
+        lines = invoke("export", "model-calls", *arguments, "--dir", tmp_path).stdout.splitlines()
+        return [(row["run_id"], row["model_call_id"], row["superseded"]) for row in map(json.loads, lines)]
+
+    of_no_run = (None, "of whom?", True)
+    assert exported() == [("r", "of r", False)]
+    assert exported("--all") == [("r", "of r", False), of_no_run]
+    assert exported("--run", "-") == exported("-/1-0") == [of_no_run]
+    stats = [json.loads(line) for line in invoke("stats", "--json", "--dir", tmp_path).stdout.splitlines()]
+    assert [sum(run[name] for run in stats) for name in ("calls", "superseded_calls")] == [1, 1]
+
+
+def test_call_index_was_not_in_order_of_time(tmp_path: Path, invoke: Invoke) -> None:
+    """A call that named no run came after all others of the run that it was given to."""
+    call = {"gen_ai__operation__name": "chat", "gym__dialect": "chat"}
+    write(
+        live_file(tmp_path),
+        encoded("1", "rollout", start=0, end=100, run="r"),
+        encoded("2", trace="b", start=20, end=30, run="r", gym__model_call__id="later", **call),
+        encoded("3", trace="c", start=10, end=15, gym__model_call__id="earlier", **call),
+    )
+    rows = [json.loads(line) for line in invoke("export", "model-calls", "--dir", tmp_path).stdout.splitlines()]
+    assert [(row["call_index"], row["model_call_id"]) for row in rows] == [(0, "earlier"), (1, "later")]
+
+
+def test_a_csv_file_held_json_lines(example_store: Path, invoke: Invoke, tmp_path: Path) -> None:
+    for name in ("x.csv", "x.jsonl.gz"):
+        result = invoke("export", "model-calls", "--dir", example_store, "-o", tmp_path / name)
+        assert result.exit_code == 2 and "give --format jsonl or parquet" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+    arguments = ("export", "model-calls", "--dir", example_store, "--format", "jsonl", "-o", tmp_path / "x.txt")
+    assert invoke(*arguments).exit_code == 0
+    result = invoke("export", "model-calls", "--dir", example_store, "--format", "parquet")
+    assert result.exit_code == 2 and "parquet is not written to stdout" in result.stderr
+
+
+def test_an_export_taken_for_a_store_was_told_of_line_by_line(
+    example_store: Path, invoke: Invoke, tmp_path: Path
+) -> None:
+    for name in ("model_calls.jsonl", "model_calls.parquet"):
+        invoke("export", "model-calls", "--dir", example_store, "-o", tmp_path / name)
+        result = invoke("ls", "--dir", tmp_path / name)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.splitlines() == [
+            f"otel-gym: {tmp_path / name}: model calls that were exported, no spans; give the store that they came from"
+        ]

@@ -13,11 +13,14 @@ import pytest
 from opentelemetry import trace
 
 import otel_gym
+from otel_gym.cli.ls import by_run
 from otel_gym.cli.tables import aligned
 from otel_gym.settings import read_settings
-from otel_gym.store.reader import Store
+from otel_gym.store.reader import RolloutSpans, Store
+from otel_gym.store.span import StoredSpan
 from otel_gym.version import __version__
 from otel_gym.views.selection import selected_rollouts
+from otel_gym.views.summary import RolloutSummary, summarize_rollout
 
 from ..store.lines import encoded, live_file, write
 from .conftest import Invoke, ask, chat_answer
@@ -345,3 +348,27 @@ def test_the_steps_of_the_bar_are_the_rollout_ids_of_the_store(example_store: Pa
     store = Store(example_store)
     assert len(list(selected_rollouts(store, steps=steps))) == 5
     assert stepped == store.rollout_ids()
+
+
+def test_a_span_before_the_start_was_at_plus_minus(tmp_path: Path, invoke: Invoke) -> None:
+    root = encoded("1", "rollout", start=5_000_000_000, end=6_000_000_000)
+    early = encoded("2", "agent_step", parent="1", start=3_274_600_000, end=5_500_000_000)
+    write(live_file(tmp_path), root, early)
+    text = invoke("show", "1-0", "--dir", tmp_path).stdout
+    assert "+-" not in text
+    assert "rollout  +1.73 s" in text or "agent_step  -1.73 s" in text
+
+
+def test_a_terminal_mixed_the_rollouts_of_the_runs() -> None:
+    found = [summary(run, rollout, at) for rollout in ("1-0", "2-0") for run, at in (("b", 1.0), ("a", 2.0))]
+    assert [(row.run_id, row.rollout_id) for row in by_run(found)] == [
+        ("b", "1-0"),
+        ("b", "2-0"),
+        ("a", "1-0"),
+        ("a", "2-0"),
+    ]
+
+
+def summary(run_id: str, rollout_id: str, started_at: float) -> RolloutSummary:
+    span = StoredSpan("t", "s", None, "rollout", 1, int(started_at * 10**9), int(started_at * 10**9) + 1)
+    return summarize_rollout(RolloutSpans(run_id, rollout_id, [span]))

@@ -79,3 +79,18 @@ def test_a_live_store_is_followed_until_ctrl_c(tmp_path: Path, flags: list[str])
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 0
         assert process.stderr.read() == ""
+
+
+def test_an_unknown_rollout_gave_nothing_and_0(example_store: Path, invoke: Invoke) -> None:
+    for address in ("99-9", "run-1/99-9"):
+        result = invoke("tail", address, "--once", "--dir", example_store)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "no rollout '99-9'" in result.stderr and "the nearest rollouts: " in result.stderr
+    result = invoke("tail", "run-3/1-0", "--once", "--dir", example_store)
+    assert result.exit_code == 2 and "there is run-1/1-0, run-2/1-0" in result.stderr
+
+
+def test_spans_without_a_run_can_be_asked_for(tmp_path: Path, invoke: Invoke) -> None:
+    write(live_file(tmp_path), encoded("1", name="of none"), encoded("2", name="of r", run="r"))
+    (line,) = invoke("tail", "r/1-0", "--once", "--dir", tmp_path).stdout.splitlines()
+    assert "of r" in line

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from otel_gym.cli.main import app
 from otel_gym.store.compact import compact
 from otel_gym.store.parquet import read_footer
 from otel_gym.store.rows import COLUMNS
@@ -95,8 +97,18 @@ def query(engine: str) -> str:
 
 
 def call(n: int) -> StoredSpan:
+    """Below the span that a client's own instrumentation made of it."""
     said: dict[str, Any] = {"gen_ai.usage.input_tokens": n, "gym.model_call.id": f"{n:032x}"}
-    return span(n, f"{n % 3}-0", attributes=said | ({"gym.reward": n / 2} if n < 3 else {}))
+    return span(n, f"{n % 3}-0", parent_span_id=f"{n + 100:016x}", attributes=said)
+
+
+def client_span(n: int) -> StoredSpan:
+    return span(n + 100, f"{n % 3}-0", attributes={"gen_ai.usage.input_tokens": n})
+
+
+def root(n: int) -> StoredSpan:
+    changes: dict[str, Any] = {"trace_id": f"{n:032x}", "name": "rollout", "attributes": {"gym.reward": n / 2}}
+    return span(n + 200, f"{n}-0", **changes)
 
 
 def odd_call() -> StoredSpan:
@@ -110,7 +122,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("engines")
     store = folder / "otel_gym_store"
     for n in range(6):
-        write(store, [call(n)], f"{n % 3}-0", writer=f"w{n}.elsewhere.1.0000000a")
+        spans = [call(n), client_span(n)] + ([root(n)] if n < 3 else [])
+        write(store, spans, f"{n % 3}-0", writer=f"w{n}.elsewhere.1.0000000a")
         if n % 2:
             compact(store, idle_s=0)
     write(store, [odd_call()], "12")
@@ -164,9 +177,76 @@ def test_the_folder_is_read_without_options(folder, engine):
     expected = [("r", "0-0", 2, 3, 0.0), ("r", "1-0", 2, 5, 0.5), ("r", "2-0", 2, 7, 1.0)]
     assert sorted(map(tuple, found["rows"]), key=str) == sorted([*expected, (None, "12", 0, no_tokens, None)], key=str)
     assert found["names"] == [column.name for column in COLUMNS]
-    assert found["count"] == 7
+    assert found["count"] == 16
     log_probs, prompt, start_time, start_ns, attributes = found["odd"]
     assert log_probs[0] == -math.inf and log_probs[1] is None and math.isnan(log_probs[2])
     assert prompt == [1, 2]
     assert (start_ns, start_time[:26]) == (1_790_000_000_123_456_789, "2026-09-21T14:13:20.123456")
     assert json.loads(attributes)["odd"] == ["é", {"a": {}}]
+
+
+def recorded(span_id: int, began: int, parent: int | None = None, trace: int = 1, **changes: Any) -> StoredSpan:
+    """Attributes alone, no bodies: what the columns say is all there is."""
+    above = None if parent is None else f"{parent:016x}"
+    times = {"start_ns": began, "end_ns": began + 1000 - (span_id % 10)}
+    ids = {"span_id": f"{span_id:016x}", "parent_span_id": above, "trace_id": f"{trace:032x}"}
+    found = span(0, **changes, **ids, **times)
+    del found.attributes["gym.request.body"]
+    return found
+
+
+def execution(number: int, rollout_id: str, run_id: str = "r") -> list[StoredSpan]:
+    """A rollout with a call of a client that traces itself, through a proxy, to a server that captures it too."""
+    first, began = number * 10, 1_790_000_000_000_000_000 + number * 1_000_000
+    tokens: dict[str, Any] = {"gen_ai.usage.input_tokens": 20 + number, "gen_ai.usage.output_tokens": 3}
+    captured = [tokens | {"gym.model_call.id": f"{number}-{layer}", "gym.dialect": "messages"} for layer in (2, 4)]
+    layers: list[tuple[str, dict[str, Any]]] = [
+        ("rollout", {"gym.reward": float(number), "gen_ai.operation.name": "invoke_agent"}),
+        ("anthropic.messages.create", tokens),
+        ("chat m", captured[0]),
+        ("POST /v1/messages", {"gen_ai.operation.name": "http"}),
+        ("chat m", captured[1]),
+    ]
+    parents = [None, *range(first, first + 4)]
+    return [
+        recorded(first + at, began + at, parent, rollout_id=rollout_id, run_id=run_id, name=name, attributes=said)
+        for at, (parent, (name, said)) in enumerate(zip(parents, layers, strict=True))
+    ]
+
+
+def test_the_query_of_the_page_gave_other_numbers_than_ls_and_stats(tmp_path: Path) -> None:
+    """Twice the tokens where the client traced itself, where a rollout ran again, and behind `proxy --propagate`."""
+    store = tmp_path / "otel_gym_store"
+    by_prefix = {"gen_ai.usage.input_tokens": 7, "gym.model_call.id": "by prefix alone"}
+    without_run = recorded(900, 1_790_000_000_004_000_009, trace=9, rollout_id="3-0", run_id=None, attributes=by_prefix)
+    rollouts = {
+        "1-0": execution(1, "1-0"),
+        "2-0": execution(2, "2-0") + execution(3, "2-0"),
+        "3-0": [*execution(4, "3-0"), without_run],
+        "4-0": [execution(5, "4-0")[0]],
+        "5-0": execution(6, "5-0", "r") + execution(7, "5-0", "s"),
+    }
+    for rollout_id, spans in rollouts.items():
+        write(store, spans, rollout_id)
+    compact(store, idle_s=0, remove=True)
+
+    def said(command: str) -> list[dict[str, Any]]:
+        lines = CliRunner().invoke(app, [command, "--json", "--dir", str(store)]).stdout.splitlines()
+        return [json.loads(line) for line in lines]
+
+    found: dict[str, Any] = {}
+    code = query("DuckDB").replace("otel_gym_store/parquet", str(store / "parquet"))
+    exec(code, found)
+    names = ("run_id", "rollout_id", "calls", "tokens_in", "reward")
+    listed = [tuple(row[name] for name in names) for row in said("ls")]
+    assert sorted(found["rows"]) == sorted(listed)
+    assert [(row[1], row[2], row[3]) for row in listed if row[0] == "r"] == [
+        ("1-0", 1, 21),
+        ("2-0", 1, 23),
+        ("3-0", 2, 31),
+        ("4-0", 0, None),
+        ("5-0", 1, 26),
+    ]
+    for run in said("stats"):
+        rows = [row for row in found["rows"] if row[0] == run["run_id"]]
+        assert (sum(row[2] for row in rows), sum(row[3] or 0 for row in rows)) == (run["calls"], run["tokens_in"])

@@ -14,10 +14,13 @@ import pytest
 
 from otel_gym.store import compact as compaction
 from otel_gym.store.compact import LockedError, PartError, SealedFile, compact, remove_sealed, seal
+from otel_gym.store.content_once import RequestHistory
 from otel_gym.store.layout import new_writer_name
 from otel_gym.store.locks import locked
 from otel_gym.store.parquet import parquet_rollouts, parquet_rows, parquet_spans, part_paths, read_footer, verify_part
+from otel_gym.store.reader import Store
 from tests.store.stores import WRITER, live_spans, span, write
+from tests.store.test_text_delta import noise
 
 
 def ids(directory: Path) -> list[str]:
@@ -39,7 +42,7 @@ def test_many_rollouts_go_into_one_part_sorted_and_come_back_equal(tmp_path):
         write(tmp_path, [one], one.rollout_id)
     done = everything(tmp_path)
 
-    assert (done.spans, done.rollouts, done.duplicates, len(done.parts)) == (30, 10, 0, 1)
+    assert (done.spans, done.rollouts, done.duplicates, len(done.parts)) == (30, 20, 0, 1)
     found = list(parquet_spans(tmp_path / "parquet"))
     assert sorted(found, key=lambda s: s.span_id) == stored
     keys = [(s.run_id, s.rollout_id, s.start_ns) for s in found]
@@ -108,9 +111,10 @@ def test_a_new_file_of_the_same_name_and_size_is_not_taken_for_the_old_one(tmp_p
 
 def test_a_torn_tail_stays_until_it_is_whole(tmp_path):
     path = write(tmp_path, [span(1)], tail=b'{"resourceSpans":[{"sco')
-    everything(tmp_path, remove=True)
+    done = everything(tmp_path, remove=True)
     assert ids(tmp_path) == ids_of(1)
     assert path.exists()
+    assert [left.why for left in done.left] == ["it is torn at its end"]
 
 
 def test_a_last_line_that_lacks_only_its_newline_counts(tmp_path):
@@ -127,8 +131,44 @@ def test_a_damaged_line_is_named_and_its_file_is_kept(tmp_path):
     done = everything(tmp_path, remove=True)
     assert ids(tmp_path) == ids_of(1, 2)
     assert [(damage.path, damage.line) for damage in done.damage] == [(path, 2)]
-    assert [left.why for left in done.left] == ["some of its lines cannot be read"]
+    assert [left.why for left in done.left] == ["some of its lines cannot be read whole"]
     assert path.exists()
+
+
+def conversation(store: Path) -> Path:
+    """Three calls whose requests grow; the line of the second is damaged, so that the third has lost its request."""
+    history, spans = RequestHistory(), []
+    for number in range(1, 4):
+        text = "".join(noise(str(turn), 3000) for turn in range(number))
+        spans.append(span(number, attributes=history.encode("1-0", f"{number:016x}", text)))
+        history.committed("1-0")
+    path = write(store, spans)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1][:50] + b"\n" + lines[2])
+    return path
+
+
+@pytest.mark.parametrize("sealed_before", [False, True])
+def test_once_damage_was_sealed_it_was_said_no_more(tmp_path, sealed_before):
+    source, target = tmp_path / "source", tmp_path / "target"
+    path = conversation(source)
+    if sealed_before:
+        everything(source)
+    for _ in range(3):
+        done = everything(source, into=target, remove=True)
+        first, gap = dict.fromkeys(map(str, done.damage))
+        assert f"{path}:2: " in first and "its request cannot be rebuilt" in gap
+        assert path.exists()
+
+    store = Store(target)
+    (_, third) = store.spans("1-0")
+    assert "gym.request.body" not in third.attributes
+    assert third.attributes["gym.request.body.gap"].startswith("its request cannot be rebuilt")
+    said = sorted(str(damage) for damage in store.damage)
+    assert len(said) == 2
+    assert "2 lines of rollout_id=1-0/" in said[0] and "could not be sealed whole" in said[0]
+    assert f"span {3:016x}: its request cannot be rebuilt: span {2:016x}: its line is missing" in said[1]
+    assert everything(target).damage[0] in store.damage
 
 
 def test_a_repeated_span_counts_once_and_the_ended_whole_and_later_one_wins(tmp_path):
