@@ -132,7 +132,8 @@ class Redactor:
         if names not in self._clean_names:
             if any(map(self._is_secret_name, names)):
                 return False
-            _room_in(self._clean_names).add(names)
+            if len(names) <= _MOST_NAMES:
+                _room_in(self._clean_names).add(names)
         values = attributes.values()
         texts = [value for value in values if type(value) is str]
         kinds = set(map(type, values))
@@ -155,6 +156,8 @@ class Redactor:
     def _is_secret_name(self, name: Any) -> bool:
         if not isinstance(name, str):
             return False
+        if len(name) > _SHORT:
+            return self._says_secret(name)
         known = self._known_names.get(name)
         if known is None:
             known = _room_in(self._known_names)[name] = self._says_secret(name)
@@ -236,6 +239,8 @@ def redactor_from(rules: RedactionRules) -> Redactor:
 # What is remembered as clean: texts up to this length, and this many of them.
 _SHORT = 100
 _KNOWN = 4096
+# Some instrumentations number their attributes: the thousands of names of such a span come once only.
+_MOST_NAMES = 128
 
 _NOTHING = Finding(0, 0)
 _SIMPLE = frozenset({str, int, float, bool, type(None)})
