@@ -131,7 +131,7 @@ class CapturedCall:
         self._is_handed_over = False
         self._on_last_byte = on_last_byte
         host, port = server_address
-        attributes = {**start_attributes(dialect, host, port), **identity_attributes(identity)}
+        attributes: dict[str, Any] = {**start_attributes(dialect, host, port), **identity_attributes(identity)}
         if refused_id is not None:
             attributes[names.REFUSED_ROLLOUT_ID] = safe_text(refused_id[:MAX_ID_BYTES])
         self._span = pipeline.tracer.start_span(

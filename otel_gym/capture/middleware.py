@@ -12,8 +12,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -113,21 +114,19 @@ class ModelCallCapture:
             return await self.app(scope, receive, _flushing_before_shutdown(send))
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
-        prefix_id, scope = _without_prefix(scope)
+        route = _route(scope["path"], scope.get("root_path") or "")
+        scope = _without_prefix(scope, route)
         pipeline = active_pipeline()
         if pipeline is None or scope["type"] == "websocket" or scope.get(_CAPTURED):
             return await self.app(scope, receive, send)
-        await self._trace(pipeline, prefix_id, scope, receive, send)
+        await self._trace(pipeline, route, scope, receive, send)
 
-    async def _trace(
-        self, pipeline: Pipeline, prefix_id: str | None, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def _trace(self, pipeline: Pipeline, route: _Route, scope: Scope, receive: Receive, send: Send) -> None:
         outer_span = _outer_span()
-        refused_id = prefix_id if prefix_id is not None and not is_valid_id(prefix_id) else None
-        identity = _identity(pipeline, prefix_id, scope, outer_span)
-        dialect = dialect_for_path(scope["path"].removeprefix(scope.get("root_path") or ""))
-        if refused_id is not None and dialect is not None:
-            _say_refused(refused_id)
+        identity = _identity(pipeline, route, scope, outer_span)
+        dialect = route.dialect
+        if route.refused_id is not None and dialect is not None:
+            _say_refused(route.refused_id)
             pipeline.recorder.count("refused_ids")
         if identity.rollout_id is None and dialect is not None and not pipeline.capture_unassigned:
             pipeline.recorder.count("uncaptured_calls")
@@ -135,8 +134,8 @@ class ModelCallCapture:
         if identity.rollout_id is None and dialect is None:
             return await self.app(scope, receive, send)
         query_string = scope.get("query_string", b"")
-        request = _Request(pipeline, identity, dialect.name if dialect else None, query_string, refused_id)
-        if prefix_id is None:  # else it is a copy already
+        request = _Request(pipeline, identity, dialect, query_string, route.refused_id)
+        if route.prefix_id is None:  # else it is a copy already
             scope = {**scope}
         # Keys travel in queries: the SERVER span never sees one.
         scope["query_string"] = b""
@@ -223,18 +222,39 @@ def instrument_app(app: Any, **options: Any) -> Any:
     return app
 
 
-def _without_prefix(scope: Scope) -> tuple[str | None, Scope]:
-    """The id of the URL prefix and the scope without it; of a mounted app the prefix stands behind its root path."""
-    root = scope.get("root_path") or ""
-    path = scope["path"]
-    behind = path.startswith(f"{root}/") and root != ""
-    rollout_id, rest = split_url_prefix(path.removeprefix(root) if behind else path)
-    if rollout_id is None:
-        return None, scope
-    raw_path = scope.get("raw_path")
-    if behind:
-        return rollout_id, {**scope, "path": root + rest, "raw_path": raw_path and (root + rest).encode()}
-    return rollout_id, {**scope, "path": rest, "raw_path": raw_path and strip_raw_url_prefix(raw_path, rest.encode())}
+class _Route(NamedTuple):
+    """What a path says. ``prefix_id`` is the id of its URL prefix as it stands there, ``path`` the one without it.
+
+    ``refused_id`` is that id where it may not name a rollout.
+    """
+
+    prefix_id: str | None
+    refused_id: str | None
+    path: str
+    dialect: DialectName | None
+
+
+@lru_cache(maxsize=1024)  # a rollout asks for one path again and again
+def _route(path: str, root: str) -> _Route:
+    """Of a mounted app the prefix stands behind its root path."""
+    mount = root if root and path.startswith(f"{root}/") else ""
+    prefix_id, rest = split_url_prefix(path.removeprefix(mount))
+    path = mount + rest if prefix_id is not None else path
+    dialect = dialect_for_path(path.removeprefix(root))
+    refused_id = None if prefix_id is None or is_valid_id(prefix_id) else prefix_id
+    return _Route(prefix_id, refused_id, path, dialect.name if dialect else None)
+
+
+def _without_prefix(scope: Scope, route: _Route) -> Scope:
+    """A copy of the scope without the prefix; the scope itself where there is none."""
+    if route.prefix_id is None:
+        return scope
+    raw_path, path = scope.get("raw_path"), route.path
+    if raw_path and scope.get("root_path") and path.startswith(f"{scope['root_path']}/"):
+        raw_path = path.encode()
+    elif raw_path:
+        raw_path = strip_raw_url_prefix(raw_path, path.encode())
+    return {**scope, "path": path, "raw_path": raw_path}
 
 
 def _outer_span() -> Span | None:
@@ -246,12 +266,12 @@ def _outer_span() -> Span | None:
     return span if span.is_recording() else None
 
 
-def _identity(pipeline: Pipeline, prefix_id: str | None, scope: Scope, outer_span: Span | None) -> Identity:
+def _identity(pipeline: Pipeline, route: _Route, scope: Scope, outer_span: Span | None) -> Identity:
     """URL prefix, else baggage, else the rollout that surrounds an in-process call."""
     said = _identity_of_baggage(scope) or (current_identity() if outer_span else None)
     rollout_id, run_id = (said.rollout_id, said.run_id) if said else (None, None)
-    if prefix_id is not None:
-        rollout_id = prefix_id if is_valid_id(prefix_id) else None
+    if route.prefix_id is not None:
+        rollout_id = None if route.refused_id is not None else route.prefix_id
     return pipeline.identity(rollout_id, run_id)
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from opentelemetry.trace import Span, StatusCode
@@ -59,7 +60,8 @@ def provider_of(dialect: str, host: str | None = None) -> str:
     return "anthropic" if dialect == "messages" else "openai"
 
 
-def start_attributes(dialect: str, host: str | None, port: int | None) -> dict[str, Any]:
+@lru_cache(maxsize=256)
+def start_attributes(dialect: str, host: str | None, port: int | None) -> Mapping[str, Any]:
     """What samplers may see; all else is set at the end, off the request's path."""
     attributes: dict[str, Any] = {
         "gen_ai.operation.name": OPERATION,
@@ -69,7 +71,7 @@ def start_attributes(dialect: str, host: str | None, port: int | None) -> dict[s
         attributes["server.address"] = host
         if port:
             attributes["server.port"] = port
-    return attributes
+    return MappingProxyType(attributes)
 
 
 # A name within a text has its quotes escaped, so that this finds members of objects alone.
