@@ -45,8 +45,9 @@ class OpenSpans:
         """``content``: what of the span may be written; ``identity``: its ids, where a limit may drop them."""
         self._open[span.context.span_id] = _OpenSpan(span, content, identity)
 
-    def leave(self, context: SpanContext) -> None:
-        self._open.pop(context.span_id, None)
+    def leave(self, context: SpanContext) -> bool:
+        """Whether it was open here."""
+        return self._open.pop(context.span_id, None) is not None
 
     def spans(self) -> list[Span]:
         return [entered.span for entered in list(self._open.values())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -36,9 +37,22 @@ class RolloutSpanProcessor(SpanProcessor):
         keeps_identity: bool = False,
     ) -> None:
         self.recorder = recorder
+        # Those of before a later `configure` in whose stores spans are still open.
+        self._earlier: tuple[Recorder, ...] = ()
         self.run_id = run_id
         self.content = content
         self._identities: dict[tuple[int, int], Mapping[str, Any]] | None = {} if keeps_identity else None
+
+    @property
+    def recorders(self) -> tuple[Recorder, ...]:
+        return (*self._earlier, self.recorder)
+
+    def redirect(self, recorder: Recorder, run_id: str | None, content: ContentPolicy) -> None:
+        """Sends the spans that start from now on to ``recorder``; what came before is written first."""
+        self._earlier = self.recorders
+        self.recorder, self.run_id, self.content = recorder, run_id, content
+        # One that cannot write is not waited for again.
+        self._earlier = tuple(each for each in self._earlier if each.flush(30.0) and each.open_spans.spans())
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         try:
@@ -66,7 +80,8 @@ class RolloutSpanProcessor(SpanProcessor):
         recorder = recorder_of_this_thread() or self.recorder
         try:
             rollout_id = storable_rollout_id(attributes[ROLLOUT_ID])
-            recorder.open_spans.leave(span.context)
+            if not recorder.open_spans.leave(span.context) and self._earlier:
+                recorder = self._recorder_that_knows(span) or recorder
             payload = slots.take(span.context)
             if payload is not None or span.kind is SpanKind.SERVER:
                 # A SERVER span ends in the path of a request: hand over now, encode later.
@@ -81,11 +96,21 @@ class RolloutSpanProcessor(SpanProcessor):
             recorder.spans_lost += 1
             log_once("a span could not be handed over")
 
+    def _recorder_that_knows(self, span: ReadableSpan) -> Recorder | None:
+        return next((each for each in self._earlier if each.open_spans.leave(span.context)), None)
+
     def shutdown(self) -> None:
-        self.recorder.close()
+        for recorder in self.recorders:
+            recorder.close()
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        return self.recorder.flush(timeout_millis / 1000)
+        return self.flush(timeout_millis / 1000)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Waits until all that ended is on disk; False if the time ran out first."""
+        deadline = time.monotonic() + timeout_s
+        flushed = [recorder.flush(max(0.0, deadline - time.monotonic())) for recorder in self.recorders]
+        return all(flushed)
 
 
 def _key(span: ReadableSpan) -> tuple[int, int]:

@@ -45,9 +45,13 @@ def strict(line: bytes) -> dict:
 def start_records(directory: Path) -> list[bytes]:
     """Of the spans that are open now; the recorder writes them when it comes by."""
     deadline = time.monotonic() + 10
-    while not (paths := list(directory.glob("open/*.jsonl"))) and time.monotonic() < deadline:
+    while not (lines := _lines_below(directory / "open")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return [line for path in paths for line in path.read_bytes().splitlines(keepends=True)]
+    return lines
+
+
+def _lines_below(folder: Path) -> list[bytes]:
+    return [line for path in folder.glob("*.jsonl") for line in path.read_bytes().splitlines(keepends=True)]
 
 
 @pytest.fixture
