@@ -16,7 +16,13 @@ from otel_gym.identity import Identity, is_valid_id
 from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.tracing.encode import SERVER_SPAN_BYTES, encode_span
 from otel_gym.tracing.logs import log_once
-from otel_gym.tracing.membership import identity_attributes, identity_of_start, is_gym_span, plain_attributes
+from otel_gym.tracing.membership import (
+    identity_attributes,
+    identity_of_start,
+    is_gym_span,
+    plain_attributes,
+    whole_identity_of_start,
+)
 from otel_gym.tracing.open_spans import has_start_record
 from otel_gym.tracing.payloads import slots
 from otel_gym.tracing.recorder import Recorder, recorder_of_this_thread
@@ -59,7 +65,7 @@ class RolloutSpanProcessor(SpanProcessor):
             attributes = plain_attributes(span)
             stamp: Mapping[str, Any] | None = None
             if ROLLOUT_ID not in attributes or RUN_ID not in attributes or self._identities is not None:
-                identity = identity_of_start(attributes, parent_context)
+                identity = self._identity(span, attributes, parent_context)
                 if not is_gym_span(attributes, identity):
                     return
                 stamp = identity_attributes(Identity(identity.rollout_id, identity.run_id or self.run_id))
@@ -71,6 +77,12 @@ class RolloutSpanProcessor(SpanProcessor):
                 self.recorder.wake()
         except Exception:
             log_once("a span could not be stamped with its rollout")
+
+    def _identity(self, span: Span, attributes: Mapping[str, Any], parent_context: Context | None) -> Identity:
+        if self._identities is None:
+            return identity_of_start(attributes, parent_context)
+        parent = self._identities.get((span.parent.trace_id, span.parent.span_id)) if span.parent else None
+        return whole_identity_of_start(span, parent_context, parent)
 
     def on_end(self, span: ReadableSpan) -> None:
         identity = self._identities.pop(_key(span), None) if self._identities is not None else None
