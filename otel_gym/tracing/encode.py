@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import StatusCode
 
-from otel_gym.content import KeptBody, body_text, safe_attributes, safe_value
+from otel_gym.content import KeptBody, body_text, described, safe_attributes, safe_value
 from otel_gym.conventions import (
     BODY_BYTES,
     BODY_ENCODING,
@@ -62,7 +62,7 @@ def encode_span(
     try:
         try:
             pieces = _Parts(span, payload, content, identity, store).pieces()
-        except (ValueError, TypeError, OverflowError, RecursionError):
+        except Exception:
             # Some text or value that JSON cannot carry: the same again, made safe on the way.
             if once is not None:
                 once.failed(rollout_id)
@@ -196,8 +196,8 @@ class _Safe(_Parts):
 
     _replaced = 0
 
-    def _text(self, text: str) -> str:
-        safe, replaced = safe_value(text)
+    def _text(self, text: Any) -> str:
+        safe, replaced = safe_value(text if isinstance(text, str) else described(text))
         self._replaced += replaced
         return super()._text(safe)
 

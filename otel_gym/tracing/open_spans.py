@@ -16,6 +16,7 @@ from otel_gym.conventions import AGENT_STEP_SPAN, ROLLOUT_SPAN
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import encode_span
+from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import plain_attributes
 
 _ROLLOUT_SHAPE = frozenset({ROLLOUT_SPAN, AGENT_STEP_SPAN})
@@ -73,5 +74,9 @@ def _lines(entered: list[_OpenSpan]) -> bytes:
 
 
 def _line(span: Span, content: ContentPolicy, identity: Mapping[str, Any] | None) -> bytes:
-    # A copy, in one step: traced code may set attributes meanwhile.
-    return encode_span(span, None, content, {**plain_attributes(span), **(identity or {})})
+    try:
+        # A copy, in one step: traced code may set attributes meanwhile.
+        return encode_span(span, None, content, {**plain_attributes(span), **(identity or {})})
+    except Exception:
+        log_once("a span that is open could not be made, it has no start record")
+        return b""
