@@ -107,7 +107,7 @@ def safe_attributes(attributes: Mapping[Any, Any]) -> tuple[dict[str, Any], int]
     safe: dict[str, Any] = {}
     total = 0
     for name, value in attributes.items():
-        key, replaced_in_key = safe_value(name if isinstance(name, str) else _described(name))
+        key, replaced_in_key = safe_value(name if isinstance(name, str) else described(name))
         safe[key], replaced = safe_value(value)
         total += replaced + replaced_in_key
     return safe, total
@@ -173,7 +173,7 @@ class _Copy:
             self._path.discard(id(value))
 
     def _key(self, key: Any) -> str:
-        text = key if isinstance(key, str) else _described(key)
+        text = key if isinstance(key, str) else described(key)
         safe = safe_text(str.__str__(text))
         self.replaced += replaced_in(text, safe)
         return safe
@@ -183,7 +183,7 @@ class _Copy:
         item = getattr(value, "item", None)
         if callable(item) and getattr(value, "shape", None) == ():
             return self.of(item())
-        text = _described(value)
+        text = described(value)
         safe = safe_text(text)
         self.replaced += replaced_in(text, safe)
         return safe
@@ -200,7 +200,8 @@ def _digits(number: int) -> str:
         return hex(number)
 
 
-def _described(value: Any) -> str:
+def described(value: Any) -> str:
+    """What it says of itself, else the name of its type."""
     try:
         return str(value)
     except Exception:  # a broken __str__ of the user's must not stop the recording

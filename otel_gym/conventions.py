@@ -102,6 +102,9 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
         "lone surrogates, numbers that JSON lacks, values too deep: replaced in what is derived, not in a body",
         "2",
     ),
+    Attribute(
+        "gym.content.cut", "int", "attributes whose text is as long as the limit of lengths: cut, most likely", "1"
+    ),
     Attribute("gym.execution.upstream_attempted", "boolean", "the model server called its upstream", "true"),
     Attribute("gym.execution.response_source", "string", "`upstream`, or `local`: made up by the server", "local"),
     Attribute("gym.execution.upstream_status_code", "int", "status of the upstream's answer", "400"),
@@ -139,6 +142,7 @@ EXCEPTION_CATEGORY = "gym.exception.category"
 EXCEPTION_STATUS_CODE = "gym.exception.status_code"
 EXCEPTION_BODY = "gym.exception.body"
 CONTENT_REPLACED = "gym.content.replaced"
+CONTENT_CUT = "gym.content.cut"
 UPSTREAM_ATTEMPTED = "gym.execution.upstream_attempted"
 RESPONSE_SOURCE = "gym.execution.response_source"
 UPSTREAM_STATUS_CODE = "gym.execution.upstream_status_code"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from otel_gym.store.content_once import ContentOnce
@@ -118,9 +119,11 @@ class StoreWriter:
         self._replace(self.directory / COUNTS / f"{self.name}.json", encode_json(dict(counts)))
 
     def _write_notes(self) -> None:
+        """Never at the cost of a span: what cannot be written now is tried again before the next file."""
         if self._notes:
-            self._replace(self.directory / NOTES / f"{self.name}.json", encode_json(dict(self._notes)))
-            self._notes = None
+            with suppress(Exception):
+                self._replace(self.directory / NOTES / f"{self.name}.json", encode_json(dict(self._notes)))
+                self._notes = None
 
     def _open_spans_path(self) -> Path:
         return self.directory / OPEN / f"{self.name}{LIVE_SUFFIX}"

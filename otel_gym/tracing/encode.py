@@ -12,11 +12,12 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import StatusCode
 
-from otel_gym.content import KeptBody, body_text, safe_attributes, safe_value
+from otel_gym.content import KeptBody, body_text, described, safe_attributes, safe_value
 from otel_gym.conventions import (
     BODY_BYTES,
     BODY_ENCODING,
     BODY_SHA256,
+    CONTENT_CUT,
     CONTENT_REPLACED,
     REQUEST_BODY,
     RESPONSE_BODY,
@@ -28,7 +29,7 @@ from otel_gym.store.blobs import BlobStore
 from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.otlp_json import encode_attributes, encode_json, encode_strict_json, key_values
 from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
-from otel_gym.tracing.membership import plain_attributes
+from otel_gym.tracing.membership import length_limit, plain_attributes
 from otel_gym.tracing.payloads import Payload
 
 # About what a SERVER span holds in memory while it waits: it has no long texts.
@@ -61,7 +62,7 @@ def encode_span(
     try:
         try:
             pieces = _Parts(span, payload, content, identity, store).pieces()
-        except (ValueError, TypeError, OverflowError, RecursionError):
+        except Exception:
             # Some text or value that JSON cannot carry: the same again, made safe on the way.
             if once is not None:
                 once.failed(rollout_id)
@@ -92,7 +93,8 @@ class _Parts:
         self._store = store
         self._payload = payload
         self._content = content
-        self._beside = {**(identity or {}), **(payload.attributes if payload else {})}
+        # The ids last: in a payload they may have been cut.
+        self._beside = {**(payload.attributes if payload else {}), **(identity or {})}
 
     def pieces(self) -> list[bytes]:
         """The span's JSON object, cut in pieces: bodies are long, and joined once, with their line."""
@@ -134,7 +136,15 @@ class _Parts:
         attributes = self._attributes(_without_queries({**plain, **self._beside} if self._beside else plain))
         if self._payload is not None:
             attributes = {**attributes, **self._bodies(self._payload)}
+        limit = length_limit(self._span)
+        if limit is not None and (cut := self._cut_at(limit, plain)):
+            attributes = {**attributes, CONTENT_CUT: cut}
         return attributes
+
+    def _cut_at(self, limit: int, plain: Mapping[str, Any]) -> int:
+        """How many texts are as long as the limit, less those that are written whole from beside the span."""
+        texts = [value for name, value in plain.items() if isinstance(value, str) and name not in self._beside]
+        return sum(len(text) >= limit for text in texts)
 
     def _text(self, text: str) -> str:
         return self._content.text(text)
@@ -186,8 +196,8 @@ class _Safe(_Parts):
 
     _replaced = 0
 
-    def _text(self, text: str) -> str:
-        safe, replaced = safe_value(text)
+    def _text(self, text: Any) -> str:
+        safe, replaced = safe_value(text if isinstance(text, str) else described(text))
         self._replaced += replaced
         return super()._text(safe)
 

@@ -13,13 +13,13 @@ from threading import Lock
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_gym.conventions import ROLLOUT_ID
+from otel_gym.conventions import ROLLOUT_ID, UNASSIGNED
 from otel_gym.settings import read_settings
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.content_policy import content_policy_from
 from otel_gym.tracing.encode import content_of, encode_span
 from otel_gym.tracing.logs import log_once
-from otel_gym.tracing.membership import identity_of_start, is_gym_span
+from otel_gym.tracing.membership import identity_of_start, is_gym_span, length_limit
 from otel_gym.tracing.payloads import slots
 from otel_gym.tracing.processor import storable_rollout_id
 from otel_gym.tracing.setup_notes import EXPORTER_NOTES
@@ -76,4 +76,10 @@ def _is_ours(span: ReadableSpan) -> bool:
 
 
 def _rollout_id(span: ReadableSpan) -> str:
-    return storable_rollout_id((span.attributes or {}).get(ROLLOUT_ID))
+    """``unassigned`` also for an id that a limit may have cut: it could be that of many rollouts."""
+    rollout_id = (span.attributes or {}).get(ROLLOUT_ID)
+    limit = length_limit(span)
+    if limit is not None and isinstance(rollout_id, str) and len(rollout_id) >= limit:
+        log_once("a rollout id is as long as the limit of attributes and may be cut: unassigned", with_traceback=False)
+        return UNASSIGNED
+    return storable_rollout_id(rollout_id)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.util.types import AttributeValue
+from opentelemetry.util.types import Attributes, AttributeValue
 
 from otel_gym.conventions import NEMO_ROLLOUT_ID, ROLLOUT_ID, RUN_ID, UNASSIGNED
 from otel_gym.identity import Identity, current_identity, identity_from_baggage
+from otel_gym.tracing.logs import log_once
 
 GEN_AI_OPERATION = "gen_ai.operation.name"
 
@@ -31,7 +33,7 @@ def identity_of_start(attributes: Mapping[str, Any] | None, parent_context: Cont
     """First found wins: the span's own attributes, baggage, the parent span, our context variable."""
     attributes = attributes or {}
     sources = (
-        Identity(_text(attributes.get(ROLLOUT_ID)), _text(attributes.get(RUN_ID))),
+        _said(attributes),
         identity_from_baggage(parent_context),
         _identity_of_parent(parent_context),
         current_identity(),
@@ -39,6 +41,56 @@ def identity_of_start(attributes: Mapping[str, Any] | None, parent_context: Cont
     rollout_id = next((source.rollout_id for source in sources if source and source.rollout_id), None)
     run_id = next((source.run_id for source in sources if source and source.run_id), None)
     return Identity(rollout_id, run_id)
+
+
+class _Asked(threading.local):
+    """What the last span of this thread that a sampler of ours was asked for says of its rollout, before any limit."""
+
+    trace_id = 0
+    identity = Identity()
+
+
+_asked = _Asked()
+
+
+def remember_identity(trace_id: int, attributes: Attributes) -> None:
+    """For the span that starts next: its attributes may be cut when the processor sees them."""
+    if attributes and (ROLLOUT_ID in attributes or RUN_ID in attributes):
+        _asked.trace_id, _asked.identity = trace_id, _said(attributes)
+
+
+def whole_identity_of_start(
+    span: ReadableSpan, parent_context: Context | None, parent: Mapping[str, Any] | None
+) -> Identity:
+    """``identity_of_start`` where a limit may have cut or dropped attributes; ``parent`` holds the parent's own ids.
+
+    An id as long as the limit counts only where something that is not cut begins with it: else two rollouts could
+    become one.
+    """
+    limit = length_limit(span)
+    attributes = plain_attributes(span)
+    if limit is None:
+        return identity_of_start(attributes, parent_context)
+    asked = _asked.identity if _asked.trace_id == span.context.trace_id else Identity()
+    context = (identity_from_baggage(parent_context), _said(parent or {}), current_identity())
+    rollout_ids, run_ids = zip(asked, *filter(None, context), strict=True)
+    rollout_id, run_id = _said(attributes)
+    return Identity(_whole(rollout_id, limit, rollout_ids), _whole(run_id, limit, run_ids))
+
+
+def length_limit(span: ReadableSpan) -> int | None:
+    """Texts in the span's attributes are cut at this length."""
+    return getattr(span._attributes, "max_value_len", None)
+
+
+def _whole(text: str | None, limit: int, candidates: Sequence[str | None]) -> str | None:
+    if text and len(text) < limit:
+        return text
+    known = (candidate for candidate in candidates if candidate and candidate != UNASSIGNED)
+    found = next((candidate for candidate in known if candidate.startswith(text or "")), None)
+    if found is None and text:
+        log_once("an id is as long as the limit of attributes and may be cut: it is not used", with_traceback=False)
+    return found
 
 
 def is_gym_span(attributes: Mapping[str, Any] | None, identity: Identity) -> bool:
@@ -69,11 +121,12 @@ def _identity_of_parent(parent_context: Context | None) -> Identity | None:
     attributes = getattr(trace.get_current_span(parent_context), "attributes", None)
     if not attributes:
         return None
-    return Identity(_rollout(attributes.get(ROLLOUT_ID)), _text(attributes.get(RUN_ID)))
+    identity = _said(attributes)
+    return identity._replace(rollout_id=None) if identity.rollout_id == UNASSIGNED else identity
 
 
-def _rollout(value: Any) -> str | None:
-    return None if value == UNASSIGNED else _text(value)
+def _said(attributes: Mapping[str, Any]) -> Identity:
+    return Identity(_text(attributes.get(ROLLOUT_ID)), _text(attributes.get(RUN_ID)))
 
 
 def _text(value: Any) -> str | None:

@@ -16,6 +16,7 @@ from otel_gym.conventions import AGENT_STEP_SPAN, ROLLOUT_SPAN
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import encode_span
+from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import plain_attributes
 
 _ROLLOUT_SHAPE = frozenset({ROLLOUT_SPAN, AGENT_STEP_SPAN})
@@ -59,9 +60,10 @@ class OpenSpans:
         if context.span_id in self._open:
             self._tellers[context.span_id] = teller
 
-    def leave(self, context: SpanContext) -> None:
-        self._open.pop(context.span_id, None)
+    def leave(self, context: SpanContext) -> bool:
+        """Whether it was open here."""
         self._tellers.pop(context.span_id, None)
+        return self._open.pop(context.span_id, None) is not None
 
     def spans(self) -> list[Span]:
         return [entered.span for entered in list(self._open.values())]
@@ -92,7 +94,11 @@ class OpenSpans:
         return b"".join([self._line(*each) for each in entered])
 
     def _line(self, span: Span, content: ContentPolicy, identity: Mapping[str, Any] | None) -> bytes:
-        teller = self._tellers.get(span.context.span_id)
-        told = {} if teller is None else teller.known_so_far()
-        # A copy, in one step: traced code may set attributes meanwhile.
-        return encode_span(span, None, content, {**plain_attributes(span), **told, **(identity or {})})
+        try:
+            teller = self._tellers.get(span.context.span_id)
+            told = {} if teller is None else teller.known_so_far()
+            # A copy, in one step: traced code may set attributes meanwhile.
+            return encode_span(span, None, content, {**plain_attributes(span), **told, **(identity or {})})
+        except Exception:
+            log_once("a span that is open could not be made, it has no start record")
+            return b""

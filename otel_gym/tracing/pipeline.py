@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import atexit
 import os
-import signal
 import sys
 import threading
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -25,6 +23,7 @@ from otel_gym.conventions import SCHEMA_URL, SCOPE_NAME
 from otel_gym.identity import Identity, checked_id
 from otel_gym.settings import Settings, captures_messages, read_settings, say_once
 from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing import stopping
 from otel_gym.tracing.content_policy import ContentPolicy, content_policy_from
 from otel_gym.tracing.encode import content_of
 from otel_gym.tracing.ids import GymIdGenerator
@@ -54,17 +53,9 @@ class Pipeline:
     def recorder(self) -> Recorder:
         return self.processor.recorder
 
-    def end_open_spans(self, reason: str) -> None:
-        """Ends what is open as aborted: the process is told to stop, and its spans will not end by themselves."""
-        for span in self.recorder.open_spans.spans():
-            span.set_attribute("error.type", "aborted")
-            span.set_status(trace.StatusCode.ERROR, reason)
-            span.end()
-
-    def stop(self, reason: str) -> bool:
-        """Ends open spans and waits until everything is on disk, within the exit's time limit."""
-        self.end_open_spans(reason)
-        return self.recorder.close()
+    def stop(self, reason: str) -> None:
+        """Ends open spans as aborted and waits until everything is on disk, within the exit's time limit."""
+        stopping.stop(self.processor.recorders, reason)
 
     def identity(self, rollout_id: str | None, run_id: str | None = None) -> Identity:
         """With this pipeline's run id where none is named."""
@@ -95,7 +86,8 @@ def configure(
     capture_unassigned  store model calls without a rollout id; OTEL_GYM_CAPTURE_UNASSIGNED
     handle_sigterm      on SIGTERM end open spans as aborted and write everything, then let the signal act
 
-    Called again it sends what follows to the new folder; what came before is flushed first.
+    Called again it sends what follows to the new folder; what came before is flushed first, and a rollout, agent, step,
+    tool or model call that is open ends in the store in which it began.
     """
     global _decided
     settings = _settings()
@@ -103,7 +95,7 @@ def configure(
         _decided = True
         pipeline = _set_up(settings, directory, run_id, tracer_provider, service_name, capture_unassigned)
     if handle_sigterm:
-        _handle_sigterm()
+        stopping.handle_sigterm(_all_recorders)
     return pipeline
 
 
@@ -122,7 +114,7 @@ def active_pipeline() -> Pipeline | None:
 
 def flush(timeout_s: float = 30.0) -> bool:
     """Waits until every ended span is on disk; False if the time ran out first."""
-    return True if _pipeline is None else _pipeline.recorder.flush(timeout_s)
+    return True if _pipeline is None else _pipeline.processor.flush(timeout_s)
 
 
 def _settings() -> Settings:
@@ -216,26 +208,19 @@ def _joined_processor(
         # provider still sees the spans that our thread ends.
         atexit.register(_flush_at_exit)
         return processor
-    processor.recorder.flush(30.0)
-    processor.recorder, processor.run_id, processor.content = recorder, run_id, content
+    processor.redirect(recorder, run_id, content)
     return processor
 
 
-def _handle_sigterm() -> None:
-    previous = signal.getsignal(signal.SIGTERM)
-
-    def stop_and_pass_on(number: int, frame: FrameType | None) -> None:
-        if _pipeline is not None:
-            _pipeline.stop("SIGTERM")
-        if callable(previous):
-            previous(number, frame)
-            return
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    signal.signal(signal.SIGTERM, stop_and_pass_on)
+def _all_recorders() -> list[Recorder]:
+    """Of every provider, and of stores that still wait for a span; the newest last."""
+    recorders = [recorder for processor in list(_joined.values()) for recorder in processor.recorders]
+    if _pipeline is not None:
+        recorders = [recorder for recorder in recorders if recorder is not _pipeline.recorder] + [_pipeline.recorder]
+    return recorders
 
 
 def _flush_at_exit() -> None:
     if _pipeline is not None:
-        _pipeline.recorder.close()
+        for recorder in _pipeline.processor.recorders:
+            recorder.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -15,7 +16,13 @@ from otel_gym.identity import Identity, is_valid_id
 from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.tracing.encode import SERVER_SPAN_BYTES, encode_span
 from otel_gym.tracing.logs import log_once
-from otel_gym.tracing.membership import identity_attributes, identity_of_start, is_gym_span, plain_attributes
+from otel_gym.tracing.membership import (
+    identity_attributes,
+    identity_of_start,
+    is_gym_span,
+    plain_attributes,
+    whole_identity_of_start,
+)
 from otel_gym.tracing.open_spans import has_start_record
 from otel_gym.tracing.payloads import slots
 from otel_gym.tracing.recorder import Recorder, recorder_of_this_thread
@@ -36,16 +43,29 @@ class RolloutSpanProcessor(SpanProcessor):
         keeps_identity: bool = False,
     ) -> None:
         self.recorder = recorder
+        # Those of before a later `configure` in whose stores spans are still open.
+        self._earlier: tuple[Recorder, ...] = ()
         self.run_id = run_id
         self.content = content
         self._identities: dict[tuple[int, int], Mapping[str, Any]] | None = {} if keeps_identity else None
+
+    @property
+    def recorders(self) -> tuple[Recorder, ...]:
+        return (*self._earlier, self.recorder)
+
+    def redirect(self, recorder: Recorder, run_id: str | None, content: ContentPolicy) -> None:
+        """Sends the spans that start from now on to ``recorder``; what came before is written first."""
+        self._earlier = self.recorders
+        self.recorder, self.run_id, self.content = recorder, run_id, content
+        # One that cannot write is not waited for again.
+        self._earlier = tuple(each for each in self._earlier if each.flush(30.0) and each.open_spans.spans())
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         try:
             attributes = plain_attributes(span)
             stamp: Mapping[str, Any] | None = None
             if ROLLOUT_ID not in attributes or RUN_ID not in attributes or self._identities is not None:
-                identity = identity_of_start(attributes, parent_context)
+                identity = self._identity(span, attributes, parent_context)
                 if not is_gym_span(attributes, identity):
                     return
                 stamp = identity_attributes(Identity(identity.rollout_id, identity.run_id or self.run_id))
@@ -58,6 +78,12 @@ class RolloutSpanProcessor(SpanProcessor):
         except Exception:
             log_once("a span could not be stamped with its rollout")
 
+    def _identity(self, span: Span, attributes: Mapping[str, Any], parent_context: Context | None) -> Identity:
+        if self._identities is None:
+            return identity_of_start(attributes, parent_context)
+        parent = self._identities.get((span.parent.trace_id, span.parent.span_id)) if span.parent else None
+        return whole_identity_of_start(span, parent_context, parent)
+
     def on_end(self, span: ReadableSpan) -> None:
         identity = self._identities.pop(_key(span), None) if self._identities is not None else None
         attributes = identity or plain_attributes(span)
@@ -66,7 +92,8 @@ class RolloutSpanProcessor(SpanProcessor):
         recorder = recorder_of_this_thread() or self.recorder
         try:
             rollout_id = storable_rollout_id(attributes[ROLLOUT_ID])
-            recorder.open_spans.leave(span.context)
+            if not recorder.open_spans.leave(span.context) and self._earlier:
+                recorder = self._recorder_that_knows(span) or recorder
             payload = slots.take(span.context)
             if payload is not None or span.kind is SpanKind.SERVER:
                 # A SERVER span ends in the path of a request: hand over now, encode later.
@@ -81,11 +108,21 @@ class RolloutSpanProcessor(SpanProcessor):
             recorder.spans_lost += 1
             log_once("a span could not be handed over")
 
+    def _recorder_that_knows(self, span: ReadableSpan) -> Recorder | None:
+        return next((each for each in self._earlier if each.open_spans.leave(span.context)), None)
+
     def shutdown(self) -> None:
-        self.recorder.close()
+        for recorder in self.recorders:
+            recorder.close()
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        return self.recorder.flush(timeout_millis / 1000)
+        return self.flush(timeout_millis / 1000)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Waits until all that ended is on disk; False if the time ran out first."""
+        deadline = time.monotonic() + timeout_s
+        flushed = [recorder.flush(max(0.0, deadline - time.monotonic())) for recorder in self.recorders]
+        return all(flushed)
 
 
 def _key(span: ReadableSpan) -> tuple[int, int]:

@@ -63,7 +63,7 @@ class Recorder:
     ) -> None:
         self._new_writer = new_writer
         self._queue_bytes = queue_bytes
-        self._exit_timeout_s = exit_timeout_s
+        self.exit_timeout_s = exit_timeout_s
         self._write_each = write_each
         self._new_sealer = new_sealer
         self._reset()
@@ -179,7 +179,12 @@ class Recorder:
             self._condition.notify_all()
             return self._condition.wait_for(lambda: self._finished >= target, timeout_s)
 
-    def close(self) -> bool:
+    def give_way(self, seconds: float) -> None:
+        """Waits with the queue open to others, also in a signal handler that interrupted what had locked it."""
+        with self._condition:
+            self._condition.wait(seconds)
+
+    def close(self, timeout_s: float | None = None) -> bool:
         """Writes what waits, and seals it where files are sealed, within the exit's time limit; False if it ran out.
 
         What is handed over later is still written.
@@ -187,7 +192,7 @@ class Recorder:
         if self._sealer is not None and self._writer is not None:
             self._is_closing = True
             self._submit(_Item(0), 0)
-        return self.flush(self._exit_timeout_s)
+        return self.flush(self.exit_timeout_s if timeout_s is None else timeout_s)
 
     def _run(self) -> None:
         self._thread_id = threading.get_ident()

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import Link, SpanKind, TraceState
 from opentelemetry.util.types import Attributes
 
-from otel_gym.tracing.membership import identity_of_start, is_gym_span
+from otel_gym.tracing.membership import identity_of_start, is_gym_span, remember_identity
 
 
 class GymSampler(Sampler):
@@ -28,6 +28,7 @@ class GymSampler(Sampler):
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
+        remember_identity(trace_id, attributes)
         result = self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
         if result.decision is not Decision.DROP:
             return result

@@ -11,6 +11,7 @@ import pytest
 from opentelemetry import trace
 
 import otel_gym
+from otel_gym.store.reader import Store
 from otel_gym.store.span import STATUS_ERROR
 
 
@@ -229,3 +230,18 @@ def test_a_reward_before_the_rollout_began_was_lost_without_a_word(live_store):
 def test_a_reward_that_is_nan_is_refused_where_it_is_given(live_store):
     with otel_gym.rollout(1, 0) as rollout, pytest.raises(ValueError, match="NaN"):
         rollout.record_reward(float("nan"))
+
+
+def test_spans_that_were_open_at_a_second_configure_stayed_unfinished_in_the_first_store(tmp_path):
+    otel_gym.configure(directory=tmp_path / "one", run_id="run-1")
+    with otel_gym.rollout(1, 0):
+        otel_gym.configure(directory=tmp_path / "two", run_id="run-2")
+    with otel_gym.rollout(2, 0):
+        pass
+    assert otel_gym.flush(10)
+    (first,) = Store(tmp_path / "one").spans("1-0")
+    (second,) = Store(tmp_path / "two").spans("2-0")
+    assert [(span.rollout_id, span.run_id, span.end_ns is None) for span in (first, second)] == [
+        ("1-0", "run-1", False),
+        ("2-0", "run-2", False),
+    ]

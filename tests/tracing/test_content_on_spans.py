@@ -21,6 +21,7 @@ import otel_gym
 from otel_gym.capture.middleware import ModelCallCapture
 from otel_gym.redaction import Redactor, read_rules
 from otel_gym.store.otlp_json import spans_of_line
+from otel_gym.store.reader import Store
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import encode_span
@@ -45,9 +46,13 @@ def strict(line: bytes) -> dict:
 def start_records(directory: Path) -> list[bytes]:
     """Of the spans that are open now; the recorder writes them when it comes by."""
     deadline = time.monotonic() + 10
-    while not (paths := list(directory.glob("open/*.jsonl"))) and time.monotonic() < deadline:
+    while not (lines := _lines_below(directory / "open")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return [line for path in paths for line in path.read_bytes().splitlines(keepends=True)]
+    return lines
+
+
+def _lines_below(folder: Path) -> list[bytes]:
+    return [line for path in folder.glob("*.jsonl") for line in path.read_bytes().splitlines(keepends=True)]
 
 
 @pytest.fixture
@@ -350,3 +355,53 @@ def test_a_span_of_anyone_can_be_encoded():
     span = TracerProvider().get_tracer("x").start_span("s", attributes={"a": "b"})
     span.end()
     strict(encode_span(span))
+
+
+LONG_IDS = """
+import asyncio, otel_gym
+from opentelemetry import trace
+from otel_gym.capture.middleware import ModelCallCapture
+from tests.capture.asgi import ANSWER, CHAT_PATH, REQUEST, json_app, send_request
+{configure}
+tool = {{"gen_ai.operation.name": "execute_tool", "tool.output": "x" * 40}}
+for number in (1, 2):
+    with otel_gym.rollout(rollout_id=f"math-problem-0000000{{number}}", run_id="2026-11-30-evaluation"):
+        trace.get_tracer("agent").start_span("tool", attributes=tool).end()
+    path = f"/ng-rollout/math-problem-0000000{{number}}{{CHAT_PATH}}"
+    asyncio.run(send_request(ModelCallCapture(json_app(ANSWER), server_spans=False), path, REQUEST))
+for number in (3, 4):
+    ids = {{"gym.rollout.id": f"math-problem-0000000{{number}}"}}
+    trace.get_tracer("agent").start_span("tool", attributes={{**tool, **ids}}).end()
+"""
+OWN_PROVIDER = "otel_gym.configure()"
+FOREIGN_PROVIDER = """
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+trace.set_tracer_provider(TracerProvider(span_limits=SpanLimits(max_span_attribute_length=16)))
+otel_gym.configure()
+"""
+
+
+@pytest.mark.parametrize(("configure", "unknown"), [(OWN_PROVIDER, set()), (FOREIGN_PROVIDER, {"unassigned"})])
+def test_a_limit_of_lengths_made_one_rollout_of_two(tmp_path, configure, unknown):
+    environ = {
+        **{"PATH": os.environ["PATH"], "OTEL_GYM": "1", "OTEL_GYM_DIR": str(tmp_path)},
+        **{"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "16", "PYTHONPATH": os.pathsep.join(sys.path)},
+    }
+    program = LONG_IDS.format(configure=configure)
+    subprocess.run([sys.executable, "-c", program], env=environ, check=True, timeout=60, capture_output=True)
+    store = Store(tmp_path)
+    whole = {f"math-problem-0000000{number}" for number in ((1, 2) if unknown else (1, 2, 3, 4))}
+    assert {rollout.rollout_id for rollout in store.rollouts()} == whole | unknown
+    spans = list(store.spans("math-problem-00000001"))
+    assert sorted(span.name for span in spans) == ["chat toy", "rollout", "tool"]
+    assert {span.rollout_id for span in spans} == {"math-problem-00000001"}
+    assert {span.run_id for span in spans if span.name != "chat toy"} == {"2026-11-30-evaluation"}
+    assert [span.attributes.get("gym.content.cut") for span in spans if span.name == "tool"] == [1]
+
+
+def test_the_plain_exporter_keeps_an_id_apart_that_a_limit_may_have_cut(tmp_path):
+    provider = TracerProvider(span_limits=SpanLimits(max_span_attribute_length=4))
+    provider.add_span_processor(SimpleSpanProcessor(RolloutSpanExporter(str(tmp_path))))
+    for rollout_id in ("12-10", "12-11", "1-0"):
+        provider.get_tracer("x").start_span("s", attributes={"gym.rollout.id": rollout_id}).end()
+    assert {rollout.rollout_id for rollout in Store(tmp_path).rollouts()} == {"1-0", "unassigned"}

@@ -6,9 +6,10 @@ import asyncio
 import gc
 from pathlib import Path
 
+import pytest
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, StaticSampler
 from typer.testing import CliRunner
 
 import otel_gym
@@ -97,3 +98,37 @@ def test_a_provider_that_takes_the_place_of_a_freed_one_is_stored_too(tmp_path):
         otel_gym.configure(directory=tmp_path, tracer_provider=TracerProvider(shutdown_on_exit=False))
         gc.collect()
     assert len(list(Store(tmp_path).spans("13-0"))) == 10
+
+
+class OddSampler(StaticSampler):
+    def __init__(self, description: object) -> None:
+        super().__init__(Decision.RECORD_AND_SAMPLE)
+        self.description = description
+
+    def get_description(self):
+        if self.description is NotImplementedError:
+            raise self.description
+        return self.description
+
+
+@pytest.mark.parametrize(
+    ("description", "said"),
+    [(NotImplementedError, "OddSampler"), (42, "42"), (("a", 1), "('a', 1)"), ("\ud83e", "\ufffd")],
+)
+def test_a_sampler_whose_description_is_no_text_broke_configure_or_lost_every_span(tmp_path, description, said):
+    otel_gym.configure(directory=tmp_path, tracer_provider=TracerProvider(OddSampler(description)))
+    with otel_gym.rollout(1, 0):
+        pass
+    assert otel_gym.flush(10)
+    assert len(list(Store(tmp_path).spans("1-0"))) == 1
+    (notes,) = Store(tmp_path).notes_by_writer().values()
+    assert notes["sampler"] == said
+
+
+def test_notes_that_cannot_be_written_cost_no_span(tmp_path):
+    (tmp_path / "notes").write_text("a file where the folder should be")
+    otel_gym.configure(directory=tmp_path, tracer_provider=TracerProvider())
+    with otel_gym.rollout(1, 0):
+        pass
+    assert otel_gym.flush(10)
+    assert len(list(Store(tmp_path).spans("1-0"))) == 1

@@ -9,10 +9,13 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
+
+import otel_gym
 
 PROGRAM = """
 import os, sys, time, otel_gym
@@ -27,15 +30,27 @@ print("ready", flush=True)
 WAIT = "time.sleep(30)"
 
 
+def all_spans_in(folder: Path) -> list[dict]:
+    lines = [line for path in folder.rglob("*.jsonl") for line in path.read_bytes().splitlines()]
+    return [span for line in lines for span in json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]]
+
+
 def spans_in(folder: Path) -> dict[str, dict]:
     """Rollout id → its `rollout` span as it stands in the files of a folder."""
     found = {}
-    for path in folder.rglob("*.jsonl"):
-        for line in path.read_bytes().splitlines():
-            (span,) = json.loads(line)["resourceSpans"][0]["scopeSpans"][0]["spans"]
-            rollout_id = next(a["value"]["stringValue"] for a in span["attributes"] if a["key"] == "gym.rollout.id")
-            found[rollout_id] = span
+    for span in all_spans_in(folder):
+        rollout_id = next(a["value"]["stringValue"] for a in span["attributes"] if a["key"] == "gym.rollout.id")
+        found[rollout_id] = span
     return found
+
+
+def start(program: str, folder: Path) -> subprocess.Popen[bytes]:
+    """A process that said it is ready, with ``folder`` as its store and its working directory."""
+    environ = {**os.environ, "OTEL_GYM": "1", "OTEL_GYM_DIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program]
+    process = subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    return process
 
 
 def run_and_end(tmp_path: Path, end: str = WAIT, number: int | None = None, *, handle_sigterm: bool = False) -> int:
@@ -143,3 +158,73 @@ def _wait_for(client) -> None:
         else:
             return
     raise AssertionError("the server did not start")
+
+
+HOLDS_A_LOCK = """
+import time, otel_gym
+pipeline = otel_gym.configure(handle_sigterm=True)
+with otel_gym.rollout(1, 0) as rollout:
+    tool = pipeline.tracer.start_span("execute_tool", attributes={{"gen_ai.operation.name": "execute_tool"}})
+    while not list(pipeline.directory.glob("open/*.jsonl")): time.sleep(0.01)
+    with {lock}:
+        print("ready", flush=True)
+        while True: time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("lock", ["rollout.span._lock", "rollout.span._attributes._lock"])
+def test_sigterm_while_a_span_was_written_to_hung_for_good(tmp_path, lock):
+    process = start(HOLDS_A_LOCK.format(lock=lock), tmp_path)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == -signal.SIGTERM
+    # The span that is locked stays open, and known; the other one ends.
+    assert "rollout" in {span["name"] for span in all_spans_in(tmp_path / "open")}
+    assert {span["name"] for span in all_spans_in(tmp_path / "spans")} == {"execute_tool"}
+
+
+def test_sigterm_while_the_queue_is_locked_loses_nothing(tmp_path):
+    process = start(HOLDS_A_LOCK.format(lock="pipeline.recorder._lock"), tmp_path)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == -signal.SIGTERM
+    assert {span["name"] for span in all_spans_in(tmp_path / "spans")} == {"rollout", "execute_tool"}
+
+
+def test_a_process_that_ignores_sigterm_was_killed_by_it(tmp_path):
+    program = (
+        "import os, signal, otel_gym\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "otel_gym.configure(handle_sigterm=True)\n"
+        "with otel_gym.rollout(1, 0): os.kill(os.getpid(), signal.SIGTERM)\n"
+        "print('ready', flush=True)\n"
+    )
+    assert start(program, tmp_path).wait(10) == 0
+    assert "status" not in spans_in(tmp_path / "spans")["1-0"]
+
+
+def test_configure_in_a_thread_raised_since_only_the_main_thread_handles_signals(tmp_path):
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(otel_gym.configure, directory=tmp_path, handle_sigterm=True).result()
+    with otel_gym.rollout(1, 0):
+        pass
+    assert otel_gym.flush(10)
+    assert set(spans_in(tmp_path / "spans")) == {"1-0"}
+
+
+TWO_STORES = """
+import time, otel_gym
+otel_gym.configure(directory="one", handle_sigterm=True)
+first = otel_gym.rollout(1, 0).__enter__()
+otel_gym.configure(directory="two", handle_sigterm=True)
+second = otel_gym.rollout(2, 0).__enter__()
+print("ready", flush=True)
+time.sleep(30)
+"""
+
+
+def test_sigterm_left_spans_open_that_began_before_a_second_configure(tmp_path):
+    process = start(TWO_STORES, tmp_path)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == -signal.SIGTERM
+    assert spans_in(tmp_path / "one" / "spans")["1-0"]["status"]["message"] == "SIGTERM"
+    assert spans_in(tmp_path / "two" / "spans")["2-0"]["status"]["message"] == "SIGTERM"
+    assert all_spans_in(tmp_path / "one" / "open") == all_spans_in(tmp_path / "two" / "open") == []
