@@ -38,6 +38,7 @@ SERVER_SPAN_BYTES = 4096
 _IS_REMOTE_KNOWN = 0x100
 _IS_REMOTE = 0x200
 _MOST_KNOWN = 1024
+_LAST_NS = 2**63 - 1
 
 
 def content_of(settings: Settings, directory: Path) -> ContentOnce | None:
@@ -112,8 +113,10 @@ class _Parts:
             b',"flags":%d,"name":%b,"kind":%d,"startTimeUnixNano":"%d"'
             % (flags, name, span.kind.value + 1, span.start_time or 0)
         )
-        if span.end_time is not None:
-            pieces.append(b',"endTimeUnixNano":"%d"' % span.end_time)
+        end = span.end_time
+        if end is not None:
+            # What a program says it is, also before the start; but a time, and not 0, which would mean no end.
+            pieces.append(b',"endTimeUnixNano":"%d"' % (end if 0 < end <= _LAST_NS else min(max(end, 1), _LAST_NS)))
         if span.status.status_code is not StatusCode.UNSET:
             pieces.append(b',"status":%b' % encode_strict_json(self._status()))
         if span._events:
