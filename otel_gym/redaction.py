@@ -123,14 +123,19 @@ class Redactor:
         """By name as well as by value."""
         if not (self._anchors or self._patterns) or self._are_clean(attributes):
             return attributes
-        redacted = {name: self._attribute(name, value) for name, value in attributes.items()}
-        return attributes if all(redacted[name] is value for name, value in attributes.items()) else redacted
+        redacted = {self._clean_name(name): self._attribute(name, value) for name, value in attributes.items()}
+        is_clean = redacted.keys() == attributes.keys()
+        return attributes if is_clean and all(map(_is, redacted.values(), attributes.values())) else redacted
+
+    def _clean_name(self, name: Any) -> Any:
+        """Names can hold secrets too, where a map's keys are a program's; those that readers look for stay."""
+        return self.text(name) if isinstance(name, str) and not name.startswith(_READ_NAMES) else name
 
     def _are_clean(self, attributes: Mapping[Any, Any]) -> bool:
         """One pass over all texts at once, since most have no secret; False also where that cannot be told so."""
         names = tuple(attributes)
         if names not in self._clean_names:
-            if any(map(self._is_secret_name, names)):
+            if any(map(self._is_secret_name, names)) or not all(map(_is, map(self._clean_name, names), names)):
                 return False
             if len(names) <= _MOST_NAMES:
                 _room_in(self._clean_names).add(names)
@@ -243,6 +248,7 @@ _KNOWN = 4096
 _MOST_NAMES = 128
 
 _NOTHING = Finding(0, 0)
+_READ_NAMES = ("gym.", "nemo.gym.", "gen_ai.")
 _SIMPLE = frozenset({str, int, float, bool, type(None)})
 _SIMPLE_OR_TUPLE = _SIMPLE | {tuple}
 

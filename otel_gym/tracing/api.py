@@ -6,7 +6,7 @@ With tracing off everything here still works and leaves URLs as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from contextvars import Token
 from math import isnan
 from types import TracebackType
@@ -99,6 +99,17 @@ class Rollout(AbstractContextManager["Rollout"]):
             )
 
     def __enter__(self) -> Rollout:
+        identity, context = current_identity(), otel_context.get_current()
+        try:
+            self._begin()
+        except BaseException as error:  # an interrupt too: `with` calls no __exit__ then
+            self._leave(error)
+            set_identity(identity)
+            otel_context.attach(context)
+            raise
+        return self
+
+    def _begin(self) -> None:
         self._has_begun = True
         pipeline = active_pipeline()
         identity = Identity(self.rollout_id, self.run_id)
@@ -116,16 +127,27 @@ class Rollout(AbstractContextManager["Rollout"]):
             )
             context = trace.set_span_in_context(self.span, context)
         self._context_token = otel_context.attach(context)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        try:
+            self._leave(error)
+        except BaseException as interrupt:
+            self._leave(error or interrupt)
+            raise
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Restores what surrounded the rollout and ends its span; called again it does what an interrupt cut off."""
+        if self._identity_token is not None:
+            # It was reset, and the interrupt came right after; or it was set in another context (a closed generator).
+            with suppress(RuntimeError, ValueError):
+                reset_identity(self._identity_token)
+            self._identity_token = None
         if self._context_token is not None:
             otel_context.detach(self._context_token)
-        if self._identity_token is not None:
-            reset_identity(self._identity_token)
-        if self.span is None:
+            self._context_token = None
+        if self.span is None or not self.span.is_recording():
             return
         if error is not None:
             self.span.set_attribute("error.type", type(error).__qualname__)

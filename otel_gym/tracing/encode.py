@@ -37,6 +37,8 @@ SERVER_SPAN_BYTES = 4096
 
 _IS_REMOTE_KNOWN = 0x100
 _IS_REMOTE = 0x200
+_MOST_KNOWN = 1024
+_LAST_NS = 2**63 - 1
 
 
 def content_of(settings: Settings, directory: Path) -> ContentOnce | None:
@@ -102,7 +104,7 @@ class _Parts:
         flags = int(context.trace_flags) | _IS_REMOTE_KNOWN
         pieces = [b'{"traceId":"%032x","spanId":"%016x"' % (context.trace_id, context.span_id)]
         if context.trace_state:
-            pieces.append(b',"traceState":%b' % encode_json(context.trace_state.to_header()))
+            pieces.append(b',"traceState":%b' % encode_json(self._text(context.trace_state.to_header())))
         if parent is not None:
             pieces.append(b',"parentSpanId":"%016x"' % parent.span_id)
             flags |= _IS_REMOTE if parent.is_remote else 0
@@ -111,8 +113,10 @@ class _Parts:
             b',"flags":%d,"name":%b,"kind":%d,"startTimeUnixNano":"%d"'
             % (flags, name, span.kind.value + 1, span.start_time or 0)
         )
-        if span.end_time is not None:
-            pieces.append(b',"endTimeUnixNano":"%d"' % span.end_time)
+        end = span.end_time
+        if end is not None:
+            # What a program says it is, also before the start; but a time, and not 0, which would mean no end.
+            pieces.append(b',"endTimeUnixNano":"%d"' % (end if 0 < end <= _LAST_NS else min(max(end, 1), _LAST_NS)))
         if span.status.status_code is not StatusCode.UNSET:
             pieces.append(b',"status":%b' % encode_strict_json(self._status()))
         if span._events:
@@ -133,7 +137,7 @@ class _Parts:
     def _all_attributes(self) -> Mapping[str, Any]:
         """Of the span, its payload and its bodies. Read last: what else was replaced may be counted here."""
         plain = plain_attributes(self._span)
-        attributes = self._attributes(_without_queries({**plain, **self._beside} if self._beside else plain))
+        attributes = self._attributes({**plain, **self._beside} if self._beside else plain)
         if self._payload is not None:
             attributes = {**attributes, **self._bodies(self._payload)}
         limit = length_limit(self._span)
@@ -150,7 +154,7 @@ class _Parts:
         return self._content.text(text)
 
     def _attributes(self, attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        return self._content.attributes(attributes) if attributes else {}
+        return self._content.attributes(_without_queries(attributes)) if attributes else {}
 
     def _dropped_attributes(self) -> int:
         """What is lost for good: what limits dropped, less what is written from beside the span."""
@@ -218,17 +222,34 @@ def _dropped(part: Any) -> bytes:
     return b',"droppedAttributesCount":%d' % dropped if dropped else b""
 
 
-# Where HTTP instrumentations, old and new, put a URL's query. Clients send keys in it.
-_QUERIES = ("url.query",)
-_URLS = ("url.full", "http.url", "http.target")
-_WITH_QUERIES = frozenset({*_QUERIES, *_URLS})
+# Where HTTP instrumentations, old and new, put a URL with its query. Clients send keys in it.
+_QUERY = "url.query"
+_TARGET = "http.target"
+# The names of a span's attributes → those among them that may hold a query.
+_with_queries: dict[tuple[Any, ...], tuple[str, ...]] = {}
+
+
+def _may_hold_query(name: Any) -> bool:
+    return isinstance(name, str) and (name == _TARGET or name.startswith("url.") or name.endswith(".url"))
 
 
 def _without_queries(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    if _WITH_QUERIES.isdisjoint(attributes):
+    names = tuple(attributes)
+    found = _with_queries.get(names)
+    if found is None:
+        if len(_with_queries) >= _MOST_KNOWN:
+            _with_queries.clear()
+        found = _with_queries[names] = tuple(filter(_may_hold_query, names))
+    if not found:
         return attributes
-    kept = {name: value for name, value in attributes.items() if name not in _QUERIES}
-    return kept | {name: str(kept[name]).partition("?")[0] for name in _URLS if name in kept}
+    cut = {name: _without_query(attributes[name]) for name in found if name != _QUERY}
+    return {name: cut.get(name, value) for name, value in attributes.items() if name != _QUERY}
+
+
+def _without_query(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.partition("?")[0]
+    return [_without_query(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _body_attributes(name: str, body: KeptBody, clean: Callable[[str], str]) -> dict[str, Any]:
@@ -281,11 +302,15 @@ def _envelope(resource: Resource, scope: InstrumentationScope | None, content: C
 def _encode_envelope(
     resource: Resource, scope: InstrumentationScope | None, content: ContentPolicy
 ) -> tuple[bytes, bytes]:
-    scope_name, version = (scope.name, scope.version) if scope else ("", None)
-    scope_json: dict[str, Any] = {"name": scope_name, "attributes": key_values({"gym.store.version": STORE_VERSION})}
-    if version:
-        scope_json["version"] = version
-    schema_url = (scope.schema_url if scope else None) or SCHEMA_URL
+    scope_json: dict[str, Any] = {"name": "", "attributes": {}}
+    schema_url = SCHEMA_URL
+    if scope is not None:
+        scope_json["name"] = _clean_text(scope.name, content)
+        scope_json["attributes"] = content.attributes(safe_attributes(scope.attributes or {})[0])
+        if scope.version:
+            scope_json["version"] = _clean_text(scope.version, content)
+        schema_url = _clean_text(scope.schema_url or SCHEMA_URL, content)
+    scope_json["attributes"] = key_values({**scope_json["attributes"], "gym.store.version": STORE_VERSION})
     return (
         b'{"resourceSpans":[{"resource":'
         + encode_json({"attributes": key_values(content.attributes(safe_attributes(resource.attributes)[0]))})
@@ -294,3 +319,7 @@ def _encode_envelope(
         + b',"spans":[',
         b'],"schemaUrl":' + encode_json(schema_url) + b"}]}]}\n",
     )
+
+
+def _clean_text(text: Any, content: ContentPolicy) -> str:
+    return content.redactor.text(text if isinstance(text, str) else described(text))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import random
 import subprocess
@@ -11,8 +12,10 @@ import pytest
 from opentelemetry import trace
 
 import otel_gym
+from otel_gym.identity import current_identity
 from otel_gym.store.reader import Store
 from otel_gym.store.span import STATUS_ERROR
+from otel_gym.tracing import api
 
 
 def test_a_rollout_is_a_root_span_with_its_indices(live_store):
@@ -245,3 +248,43 @@ def test_spans_that_were_open_at_a_second_configure_stayed_unfinished_in_the_fir
         ("1-0", "run-1", False),
         ("2-0", "run-2", False),
     ]
+
+
+@pytest.mark.parametrize("step", ["otel_context.attach", "trace.set_span_in_context", "otel_context.detach"])
+def test_an_interrupt_while_a_rollout_began_or_ended_left_its_identity_set_and_its_span_open(
+    live_store, monkeypatch, step
+):
+    module, name = step.split(".")
+    owner = getattr(api, module)
+    original = getattr(owner, name)
+    interrupts = iter([KeyboardInterrupt])
+
+    def interrupted(*arguments):
+        for interrupt in interrupts:
+            raise interrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(KeyboardInterrupt), otel_gym.rollout(1, 0):
+        pass
+    assert current_identity() is None
+    assert not trace.get_current_span().get_span_context().is_valid
+    (span,) = live_store.spans("1-0")
+    assert (span.end_ns is None, span.attributes["error.type"]) == (False, "KeyboardInterrupt")
+
+
+def test_a_rollout_that_was_interrupted_can_begin_again(live_store):
+    rollout = otel_gym.rollout(1, 0)
+    with pytest.raises(KeyboardInterrupt), rollout:
+        raise KeyboardInterrupt
+    with rollout:
+        pass
+    assert len(live_store.spans("1-0")) == 2
+
+
+def test_a_rollout_that_ends_in_another_context_raised_and_was_never_ended(live_store):
+    rollout = otel_gym.rollout(1, 0)
+    contextvars.copy_context().run(rollout.__enter__)
+    rollout.__exit__(None, None, None)
+    (span,) = live_store.spans("1-0")
+    assert span.end_ns is not None

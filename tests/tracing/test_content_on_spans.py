@@ -405,3 +405,38 @@ def test_the_plain_exporter_keeps_an_id_apart_that_a_limit_may_have_cut(tmp_path
     for rollout_id in ("12-10", "12-11", "1-0"):
         provider.get_tracer("x").start_span("s", attributes={"gym.rollout.id": rollout_id}).end()
     assert {rollout.rollout_id for rollout in Store(tmp_path).rollouts()} == {"1-0", "unassigned"}
+
+
+def test_names_tracestate_and_scope_were_never_redacted(live_store):
+    state = trace.TraceState([("vendor", KEY)])
+    parent = trace.NonRecordingSpan(trace.SpanContext(7, 8, True, trace.TraceFlags(1), state))
+    tracer = trace.get_tracer(f"scope {KEY}", KEY, schema_url=f"https://h/{KEY}", attributes={"k": KEY, "team": "t"})
+    context = trace.set_span_in_context(parent)
+    span = tracer.start_span("s", context, attributes={"gym.rollout.id": "1-0", KEY: 1, "env": {KEY: {KEY: "x"}}})
+    span.add_event("e", {KEY: 1})
+    span.end()
+    text = live_store.text()
+    assert KEY not in text
+    (line,) = [json.loads(line) for line in text.splitlines()]
+    (scope_spans,) = line["resourceSpans"][0]["scopeSpans"]
+    assert [pair["key"] for pair in scope_spans["scope"]["attributes"]] == ["k", "team", "gym.store.version"]
+    (stored,) = live_store.spans("1-0")
+    assert (stored.attributes["[redacted]"], stored.attributes["env"]) == (1, {"[redacted]": {"[redacted]": "x"}})
+
+
+def test_an_expression_of_the_user_does_not_take_the_names_that_readers_look_for(tmp_path):
+    span = TracerProvider().get_tracer("x").start_span("s", attributes={"gym.rollout.id": "1-0", "my.rollout": 1})
+    span.end()
+    (stored,) = spans_of_line(encode_span(span, None, ContentPolicy(redactor=Redactor(read_rules("/rollout/")))))
+    assert stored.attributes == {"gym.rollout.id": "1-0", "my.[redacted]": 1}
+
+
+def test_queries_were_kept_in_urls_of_other_names(live_store):
+    urls = ("url.full", "url.original", "server.url", "http.url", "http.target")
+    attributes = dict.fromkeys(urls, "http://h/p?key=swordfish") | {"url.query": "key=swordfish", "question": "a?b"}
+    with otel_gym.rollout(1, 0), trace.get_tracer("x").start_as_current_span("s", attributes=attributes) as span:
+        span.add_event("redirect", {"url.full": "http://h/p?key=swordfish"})
+    assert "swordfish" not in live_store.text()
+    (stored,) = [span for span in live_store.spans("1-0") if span.name == "s"]
+    assert {stored.attributes[name] for name in urls} == {"http://h/p"}
+    assert "url.query" not in stored.attributes and stored.attributes["question"] == "a?b"

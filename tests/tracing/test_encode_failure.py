@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
+from typer.testing import CliRunner
 
 import otel_gym
+from otel_gym.cli.main import app
 from otel_gym.content import KeptBody
 from otel_gym.store.blobs import BlobStore
 from otel_gym.store.content_once import ContentOnce
@@ -80,3 +82,16 @@ def names_of_start_records(directory: Path, count: int) -> set[str]:
         lines = [line for path in directory.glob("open/*.jsonl") for line in path.read_bytes().splitlines()]
         names = {span.name for line in lines for span in spans_of_line(line)}
     return names
+
+
+@pytest.mark.parametrize(("end", "stored"), [(-5, 1), (0, 1), (2**70, 2**63 - 1), (10**18, 10**18)])
+def test_an_end_that_is_no_time_or_before_the_start_breaks_no_reader(live_store, end, stored):
+    rollout = otel_gym.rollout(1, 0).__enter__()
+    operation = {"gen_ai.operation.name": "chat"}
+    trace.get_tracer("agent").start_span("chat m", attributes=operation).end(end_time=end)
+    rollout.span.end(end_time=end)
+    rollout.__exit__(None, None, None)
+
+    assert [span.end_ns for span in live_store.spans("1-0")] == [stored, stored]
+    for command in (["ls", "--dir"], ["show", "1-0", "--dir"], ["stats", "--dir"], ["doctor"]):
+        assert CliRunner().invoke(app, [*command, str(live_store.directory)]).exit_code == 0
