@@ -214,10 +214,17 @@ def _statistics(run_id: str | None, rows: Sequence[RolloutSummary]) -> RunStatis
 
 
 def percentile(values: Sequence[float], percent: int) -> float | None:
-    """Linear interpolation between the closest ranks; None of nothing."""
-    if len(values) < 2:
-        return values[0] if values else None
-    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+    """Linear interpolation between the closest ranks; None of nothing.
+
+    Not ``statistics.quantiles``, whose rounding can put the 95th of equal values below their 50th.
+    """
+    if not values:
+        return None
+    ordered = sorted(values)
+    position = (len(ordered) - 1) * percent / 100
+    low = int(position)
+    high = min(low + 1, len(ordered) - 1)
+    return min(ordered[low] + (ordered[high] - ordered[low]) * (position - low), ordered[high])
 
 
 def is_streamed(span: StoredSpan) -> bool:

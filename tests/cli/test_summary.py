@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 import otel_gym
 from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.store.span import StoredSpan
@@ -81,3 +84,9 @@ def test_percentiles_interpolate_and_know_nothing_of_nothing() -> None:
     assert percentile([3.0], 95) == 3.0
     assert percentile([1.0, 2.0, 3.0], 50) == 2.0
     assert percentile([0.0, 100.0], 95) == 95.0
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1))
+def test_a_higher_percentile_is_never_below_a_lower_one(values):
+    found = [percentile(values, percent) for percent in (50, 95)]
+    assert min(values) <= found[0] <= found[1] <= max(values)
