@@ -39,14 +39,13 @@ PACKAGES = (
 )
 
 
-def run_benchmark(script: str) -> list[Figure]:
-    """Its figures; what else it prints, it prints."""
+def run_benchmark(script: str) -> tuple[list[Figure], str]:
+    """Its figures, and all that it printed."""
     finished = subprocess.run([sys.executable, HERE / script], stdout=subprocess.PIPE, text=True, check=False)
-    print(finished.stdout, end="", flush=True)
     figures = read_table(finished.stdout)
-    if figures:
-        return figures
-    return [Figure(f"{script}: runs to its end", f"exit code {finished.returncode}", "figures", ok=False)]
+    if not figures:
+        figures = [Figure(f"{script}: runs to its end", f"exit code {finished.returncode}", "figures", ok=False)]
+    return figures, finished.stdout
 
 
 def machine() -> dict[str, str]:
@@ -95,8 +94,8 @@ def main() -> int:
     results = {}
     for script, title in BENCHMARKS.items():
         print(f"{title} (bench/{script})", flush=True)
-        results[script] = run_benchmark(script)
-        print(flush=True)
+        results[script], printed = run_benchmark(script)
+        print(printed, flush=True)
     if options.write:
         options.write.write_text(page(results), encoding="utf-8")
     return print_table([figure for figures in results.values() for figure in figures])

@@ -301,7 +301,7 @@ def main() -> int:
     figures += event_loop_lateness()
     figures += burst()
     for script in () if options.alone else ("size.py", "parquet.py", "read.py"):
-        figures += run_benchmark(script)
+        figures += run_benchmark(script)[0]
     return print_table(figures)
 
 
