@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 KEPT_HEAD_BYTES = 64 * 1024
+# What is remembered by the names of a span's attributes is so for no more names than this: some instrumentations number
+# theirs, and the thousands of names of such a span come once only.
+MOST_REMEMBERED_NAMES = 128
 _BASE64 = "base64"
 _INT64 = 2**63
 

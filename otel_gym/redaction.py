@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from otel_gym.content import MOST_REMEMBERED_NAMES
 from otel_gym.secret_rules import (
     DEFAULT_ANCHORS,
     REACH_BEFORE,
@@ -137,7 +138,7 @@ class Redactor:
         if names not in self._clean_names:
             if any(map(self._is_secret_name, names)) or not all(map(_is, map(self._clean_name, names), names)):
                 return False
-            if len(names) <= _MOST_NAMES:
+            if len(names) <= MOST_REMEMBERED_NAMES:
                 _room_in(self._clean_names).add(names)
         values = attributes.values()
         texts = [value for value in values if type(value) is str]
@@ -244,8 +245,6 @@ def redactor_from(rules: RedactionRules) -> Redactor:
 # What is remembered as clean: texts up to this length, and this many of them.
 _SHORT = 100
 _KNOWN = 4096
-# Some instrumentations number their attributes: the thousands of names of such a span come once only.
-_MOST_NAMES = 128
 
 _NOTHING = Finding(0, 0)
 _READ_NAMES = ("gym.", "nemo.gym.", "gen_ai.")

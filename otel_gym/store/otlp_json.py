@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from otel_gym.content import fits_int64, safe_text
+from otel_gym.content import MOST_REMEMBERED_NAMES, fits_int64, safe_text
 from otel_gym.store.span import SpanEvent, SpanLink, StoredSpan
 
 # Compiled where it imports; the tracer also runs in environments that lack it.
@@ -153,7 +153,7 @@ def encode_attributes(attributes: Mapping[str, Any]) -> bytes:
         if len(_templates) >= _MOST_TEMPLATES:
             _templates.clear()
         template = _new_template(*key)
-        if len(names) <= _MOST_NAMES and set(map(type, names)) == {str}:
+        if len(names) <= MOST_REMEMBERED_NAMES and set(map(type, names)) == {str}:
             _templates[key] = template
     for index in template.others:
         values[index] = any_value(values[index])
@@ -175,7 +175,6 @@ class _Template(NamedTuple):
 
 _templates: dict[tuple[tuple[str, ...], tuple[type, ...]], _Template] = {}
 _MOST_TEMPLATES = 1024
-_MOST_NAMES = 128
 _PLACES = {str: b'{"stringValue":%b}', bool: b'{"boolValue":%b}', int: b'{"intValue":"%b"}'}
 
 

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import StatusCode
 
-from otel_gym.content import KeptBody, body_text, described, safe_attributes, safe_value
+from otel_gym.content import MOST_REMEMBERED_NAMES, KeptBody, body_text, described, safe_attributes, safe_value
 from otel_gym.conventions import (
     BODY_BYTES,
     BODY_ENCODING,
@@ -237,9 +237,11 @@ def _without_queries(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     names = tuple(attributes)
     found = _with_queries.get(names)
     if found is None:
+        found = tuple(filter(_may_hold_query, names))
         if len(_with_queries) >= _MOST_KNOWN:
             _with_queries.clear()
-        found = _with_queries[names] = tuple(filter(_may_hold_query, names))
+        if len(names) <= MOST_REMEMBERED_NAMES:
+            _with_queries[names] = found
     if not found:
         return attributes
     cut = {name: _without_query(attributes[name]) for name in found if name != _QUERY}

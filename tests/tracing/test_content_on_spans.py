@@ -20,9 +20,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import otel_gym
 from otel_gym.capture.middleware import ModelCallCapture
 from otel_gym.redaction import Redactor, read_rules
+from otel_gym.store import otlp_json
 from otel_gym.store.otlp_json import spans_of_line
 from otel_gym.store.reader import Store
 from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing import encode
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.exporter import RolloutSpanExporter
@@ -34,6 +36,19 @@ from ..capture.asgi import ANSWER, CHAT_PATH, EVENT_STREAM, REQUEST, body_app, j
 from ..conftest import LiveStore
 
 KEY = "sk-" + "test-0000000000000000"
+
+
+def test_spans_with_thousands_of_names_leave_nothing_in_memory(live_store):
+    tracer = active_pipeline().tracer
+    remembered = (otlp_json._templates, encode._with_queries, active_pipeline().content.redactor._clean_names)
+    for span in range(3):
+        names = {f"llm.{span}.{number}": "x" for number in range(2000)}
+        tracer.start_span("numbered", attributes={"gym.rollout.id": "1-0", **names}).end()
+    assert not any(len(names) > 1000 for table in remembered for names in _names_in(table))
+
+
+def _names_in(table):
+    return [key[0] if key and isinstance(key[0], tuple) else key for key in table]
 
 
 def strict(line: bytes) -> dict:
