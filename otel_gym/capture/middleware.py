@@ -225,12 +225,13 @@ def instrument_app(app: Any, **options: Any) -> Any:
 class _Route(NamedTuple):
     """What a path says. ``prefix_id`` is the id of its URL prefix as it stands there, ``path`` the one without it.
 
-    ``refused_id`` is that id where it may not name a rollout.
+    ``refused_id`` is that id where it may not name a rollout; ``is_mounted``: the prefix stood behind the root path.
     """
 
     prefix_id: str | None
     refused_id: str | None
     path: str
+    is_mounted: bool
     dialect: DialectName | None
 
 
@@ -242,19 +243,17 @@ def _route(path: str, root: str) -> _Route:
     path = mount + rest if prefix_id is not None else path
     dialect = dialect_for_path(path.removeprefix(root))
     refused_id = None if prefix_id is None or is_valid_id(prefix_id) else prefix_id
-    return _Route(prefix_id, refused_id, path, dialect.name if dialect else None)
+    return _Route(prefix_id, refused_id, path, bool(mount), dialect.name if dialect else None)
 
 
 def _without_prefix(scope: Scope, route: _Route) -> Scope:
     """A copy of the scope without the prefix; the scope itself where there is none."""
     if route.prefix_id is None:
         return scope
-    raw_path, path = scope.get("raw_path"), route.path
-    if raw_path and scope.get("root_path") and path.startswith(f"{scope['root_path']}/"):
-        raw_path = path.encode()
-    elif raw_path:
-        raw_path = strip_raw_url_prefix(raw_path, path.encode())
-    return {**scope, "path": path, "raw_path": raw_path}
+    raw_path, path = scope.get("raw_path"), route.path.encode()
+    if raw_path:
+        raw_path = path if route.is_mounted else strip_raw_url_prefix(raw_path, path)
+    return {**scope, "path": route.path, "raw_path": raw_path}
 
 
 def _outer_span() -> Span | None:

@@ -12,7 +12,6 @@ machine, and no credentials are added. ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` ar
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
@@ -331,7 +330,7 @@ class _Forwarding:
         """What the client sends to nobody: it belongs to the record of the call."""
         if self.body_read.is_set():
             return
-        with contextlib.suppress(TimeoutError, _ClientLeftError):
+        with suppress(TimeoutError, _ClientLeftError):
             async with asyncio.timeout(REST_TIMEOUT_S):
                 async for _ in self._body():
                     pass

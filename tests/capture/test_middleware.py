@@ -438,6 +438,20 @@ def test_a_mounted_app_is_captured_behind_its_root_path(live_store):
     assert len(live_store.records("3-1")) == 1
 
 
+def test_a_prefix_before_the_root_path_leaves_the_undecoded_path_as_it_came(live_store):
+    seen = {}
+
+    async def app(scope, receive, send):
+        seen.update(path=scope["path"], raw_path=scope["raw_path"])
+        await json_app(ANSWER)(scope, receive, send)
+
+    raw_path = b"/ng-rollout/3-1/sub/v1/files/a%20b"
+    path = "/ng-rollout/3-1/sub/v1/files/a b"
+    run(send_request(ModelCallCapture(app), path, REQUEST, root_path="/sub", raw_path=raw_path))
+
+    assert seen == {"path": "/sub/v1/files/a b", "raw_path": b"/sub/v1/files/a%20b"}
+
+
 def test_a_call_that_is_closed_in_another_context_is_quiet(live_store, caplog):
     @types.coroutine
     def wait_for_ever():
