@@ -33,6 +33,10 @@ def live_files(store: Path) -> list[Path]:
     return list(store.glob("spans/*/*.jsonl"))
 
 
+def wait_until_sealed(store: Path) -> None:
+    wait_for(lambda: list(store.glob("parquet/*.parquet")) and not live_files(store))
+
+
 async def agent(task: int) -> None:
     async with otel_gym.rollout(task, 0):
         for count in range(1, 6):
@@ -46,7 +50,7 @@ def test_rollouts_that_ended_are_sealed_whole_and_their_live_files_go(tmp_path, 
     for task in range(3):
         asyncio.run(agent(task))
     assert otel_gym.flush(10)
-    wait_for(lambda: list(tmp_path.glob("parquet/*.parquet")) and not live_files(tmp_path))
+    wait_until_sealed(tmp_path)
 
     table = pq.read_table(tmp_path / "parquet")
     assert table.num_rows == 3 * 11
@@ -61,7 +65,7 @@ def test_a_span_that_comes_after_the_sealing_is_kept_and_counted_once(tmp_path, 
     otel_gym.configure(directory=tmp_path, run_id="r")
     asyncio.run(agent(0))
     assert otel_gym.flush(10)
-    wait_for(lambda: list(tmp_path.glob("parquet/*.parquet")) and not live_files(tmp_path))
+    wait_until_sealed(tmp_path)
     asyncio.run(send_request(ModelCallCapture(json_app(ANSWER)), f"/ng-rollout/0-0{CHAT_PATH}", {"model": "late"}))
     assert otel_gym.flush(10)
 
@@ -94,7 +98,7 @@ def test_a_request_that_grew_out_of_a_sealed_one_is_read_back_as_it_was_sent(tmp
     otel_gym.configure(directory=tmp_path, run_id="r")
     asyncio.run(agent(0))
     assert otel_gym.flush(10)
-    wait_for(lambda: list(tmp_path.glob("parquet/*.parquet")) and not live_files(tmp_path))
+    wait_until_sealed(tmp_path)
     late_call({"model": "m", "messages": MESSAGES, "tools": []})
 
     (rollout,) = Store(tmp_path).rollouts("0-0")
@@ -108,7 +112,7 @@ def test_a_picture_in_a_sealed_request_is_read_back_also_from_the_parquet_folder
     url = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + os.urandom(5000)).decode()
     request = {"model": "m", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": url}]}]}
     late_call(request)
-    wait_for(lambda: list(tmp_path.glob("parquet/*.parquet")) and not live_files(tmp_path))
+    wait_until_sealed(tmp_path)
 
     (part,) = tmp_path.glob("parquet/*.parquet")
     assert url not in str(pq.read_table(part)["request_body"].to_pylist())
