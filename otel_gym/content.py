@@ -110,7 +110,7 @@ def safe_attributes(attributes: Mapping[Any, Any]) -> tuple[dict[str, Any], int]
     safe: dict[str, Any] = {}
     total = 0
     for name, value in attributes.items():
-        key, replaced_in_key = safe_value(name if isinstance(name, str) else described(name))
+        key, replaced_in_key = safe_value(described(name))
         safe[key], replaced = safe_value(value)
         total += replaced + replaced_in_key
     return safe, total
@@ -176,7 +176,7 @@ class _Copy:
             self._path.discard(id(value))
 
     def _key(self, key: Any) -> str:
-        text = key if isinstance(key, str) else described(key)
+        text = described(key)
         safe = safe_text(str.__str__(text))
         self.replaced += replaced_in(text, safe)
         return safe
@@ -204,7 +204,9 @@ def _digits(number: int) -> str:
 
 
 def described(value: Any) -> str:
-    """What it says of itself, else the name of its type."""
+    """A text as it is; of any other value what it says of itself, else the name of its type."""
+    if isinstance(value, str):
+        return value
     try:
         return str(value)
     except Exception:  # a broken __str__ of the user's must not stop the recording

@@ -201,7 +201,7 @@ class _Safe(_Parts):
     _replaced = 0
 
     def _text(self, text: Any) -> str:
-        safe, replaced = safe_value(text if isinstance(text, str) else described(text))
+        safe, replaced = safe_value(described(text))
         self._replaced += replaced
         return super()._text(safe)
 
@@ -307,11 +307,11 @@ def _encode_envelope(
     scope_json: dict[str, Any] = {"name": "", "attributes": {}}
     schema_url = SCHEMA_URL
     if scope is not None:
-        scope_json["name"] = _clean_text(scope.name, content)
+        scope_json["name"] = content.text(described(scope.name))
         scope_json["attributes"] = content.attributes(safe_attributes(scope.attributes or {})[0])
         if scope.version:
-            scope_json["version"] = _clean_text(scope.version, content)
-        schema_url = _clean_text(scope.schema_url or SCHEMA_URL, content)
+            scope_json["version"] = content.text(described(scope.version))
+        schema_url = content.text(described(scope.schema_url or SCHEMA_URL))
     scope_json["attributes"] = key_values({**scope_json["attributes"], "gym.store.version": STORE_VERSION})
     return (
         b'{"resourceSpans":[{"resource":'
@@ -321,7 +321,3 @@ def _encode_envelope(
         + b',"spans":[',
         b'],"schemaUrl":' + encode_json(schema_url) + b"}]}]}\n",
     )
-
-
-def _clean_text(text: Any, content: ContentPolicy) -> str:
-    return content.redactor.text(text if isinstance(text, str) else described(text))
