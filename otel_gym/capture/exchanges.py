@@ -91,6 +91,36 @@ class CapturedCall:
     said instead of a valid rollout id.
     """
 
+    __slots__ = (
+        "_clock",
+        "_dialect",
+        "_disconnected",
+        "_held",
+        "_identity",
+        "_is_cut",
+        "_is_handed_over",
+        "_last_byte_ns",
+        "_method",
+        "_model_call_id",
+        "_model_ref",
+        "_on_last_byte",
+        "_pipeline",
+        "_raised",
+        "_recorder",
+        "_request",
+        "_request_headers",
+        "_response",
+        "_response_headers",
+        "_returned_ns",
+        "_room",
+        "_span",
+        "_start_ns",
+        "_started_unix_nano",
+        "_state",
+        "_status_code",
+        "_told_size",
+    )
+
     def __init__(
         self,
         *,
@@ -107,9 +137,11 @@ class CapturedCall:
         refused_id: str | None = None,
     ) -> None:
         self._pipeline = pipeline
+        self._identity = identity
         self._recorder = pipeline.recorder
         self._clock = clock
-        self._scope = scope
+        self._method: str = scope["method"]
+        self._state = scope.get("state")
         # Copies: what stands inside and outside of this takes headers off these lists, and adds some.
         self._request_headers: Headers = tuple(scope["headers"])
         self._response_headers: Headers = ()
@@ -131,9 +163,9 @@ class CapturedCall:
         self._is_handed_over = False
         self._on_last_byte = on_last_byte
         host, port = server_address
-        attributes: dict[str, Any] = {**start_attributes(dialect, host, port), **identity_attributes(identity)}
+        attributes = start_attributes(dialect, host, port, identity)
         if refused_id is not None:
-            attributes[names.REFUSED_ROLLOUT_ID] = safe_text(refused_id[:MAX_ID_BYTES])
+            attributes = {**attributes, names.REFUSED_ROLLOUT_ID: safe_text(refused_id[:MAX_ID_BYTES])}
         self._span = pipeline.tracer.start_span(
             OPERATION, kind=span_kind, attributes=attributes, start_time=self._started_unix_nano
         )
@@ -148,7 +180,8 @@ class CapturedCall:
         chunks = list(self._request.chunks) if self._told_size <= SEARCHED_BYTES else []
         request = b"".join(content for _, content in chunks)
         coding = _header(self._request_headers, b"content-encoding")
-        return open_attributes(self._model_call_id, self._dialect, request, coding, self._pipeline.content)
+        told = open_attributes(self._model_call_id, self._dialect, request, coding, self._pipeline.content)
+        return {**identity_attributes(self._identity), **told}
 
     async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves the request through ``app``; its exceptions go on to the server."""
@@ -262,8 +295,9 @@ class CapturedCall:
 
     def _finish(self) -> None:
         exchange = self._exchange()
-        if self._scope["method"] != "POST":
-            self._span.set_attribute(names.REQUEST_METHOD, self._scope["method"])
+        self._span.set_attributes(identity_attributes(self._identity))
+        if self._method != "POST":
+            self._span.set_attribute(names.REQUEST_METHOD, self._method)
         cut = None
         if self._is_cut:
             cut = Payload(
@@ -292,7 +326,7 @@ class CapturedCall:
             last_byte_ns=self._last_byte_ns,
             returned_ns=self._returned_ns,
             raised=raised,
-            execution=_execution(self._scope),
+            execution=_execution(self._state),
             is_cut=self._is_cut,
         )
 
@@ -312,9 +346,9 @@ def _header(headers: Headers, wanted: bytes) -> str | None:
     return ", ".join(values) if values else None
 
 
-def _execution(scope: Scope) -> Execution | None:
+def _execution(state: Mapping[str, Any] | None) -> Execution | None:
     """What NeMo Gym's model server says of itself, as a mapping or an object; values of another type are left out."""
-    said = (scope.get("state") or {}).get(_EXECUTION)
+    said = (state or {}).get(_EXECUTION)
     if said is None:
         return None
     fields = said if isinstance(said, dict) else {name: getattr(said, name, None) for name in _EXECUTION_TYPES}

@@ -38,6 +38,8 @@ def own_span_limits(environ: Mapping[str, str]) -> SpanLimits:
 def drops_attributes(provider: TracerProvider) -> bool:
     """Whether attributes of the provider's spans may be dropped or cut."""
     limits: Any = getattr(provider, "_span_limits", None)
-    if limits is None:
-        return True
+    return limits is None or limits_attributes(limits)
+
+
+def limits_attributes(limits: SpanLimits) -> bool:
     return limits.max_span_attributes is not None or limits.max_span_attribute_length is not None

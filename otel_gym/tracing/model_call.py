@@ -17,8 +17,10 @@ from opentelemetry.trace import Span, StatusCode
 
 from otel_gym import conventions as names
 from otel_gym.content import KeptBody, count_unsafe, fits_int64, safe_attributes, safe_json, safe_text
+from otel_gym.identity import Identity
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.logs import log_once
+from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.payloads import Payload, slots
 from otel_gym.tracing.recorder import recorder_of_this_thread
 from otel_gym.wire.bodies import decode_body
@@ -60,13 +62,16 @@ def provider_of(dialect: str, host: str | None = None) -> str:
     return "anthropic" if dialect == "messages" else "openai"
 
 
-@lru_cache(maxsize=256)
-def start_attributes(dialect: str, host: str | None, port: int | None) -> Mapping[str, Any]:
+@lru_cache(maxsize=1024)
+def start_attributes(dialect: str, host: str | None, port: int | None, identity: Identity) -> Mapping[str, Any]:
     """What samplers may see; all else is set at the end, off the request's path."""
     attributes: dict[str, Any] = {
         "gen_ai.operation.name": OPERATION,
         "gen_ai.provider.name": provider_of(dialect, host),
+        **identity_attributes(identity),
     }
+    # The same id once more: it costs as much as any attribute, and no sampler needs it.
+    attributes.pop(names.NEMO_ROLLOUT_ID, None)
     if host:
         attributes["server.address"] = host
         if port:

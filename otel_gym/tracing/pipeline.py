@@ -27,7 +27,7 @@ from otel_gym.tracing import stopping
 from otel_gym.tracing.content_policy import ContentPolicy, content_policy_from
 from otel_gym.tracing.encode import content_of
 from otel_gym.tracing.ids import GymIdGenerator
-from otel_gym.tracing.limits import drops_attributes, own_span_limits
+from otel_gym.tracing.limits import drops_attributes, limits_attributes, own_span_limits
 from otel_gym.tracing.processor import RolloutSpanProcessor
 from otel_gym.tracing.recorder import Recorder
 from otel_gym.tracing.sampler import GymSampler
@@ -161,8 +161,8 @@ def _provider(service_name: str | None) -> TracerProvider:
     if isinstance(known, TracerProvider):
         return known
     resource = Resource.create({SERVICE_NAME: service_name} if service_name else {})
-    sampler = GymSampler(_get_from_env_or_default())
     limits = own_span_limits(os.environ)
+    sampler = GymSampler(_get_from_env_or_default(), limits_attributes=limits_attributes(limits))
     provider = TracerProvider(sampler, resource, id_generator=GymIdGenerator(), span_limits=limits)
     trace.set_tracer_provider(provider)
     _own_provider = provider

@@ -13,10 +13,14 @@ from otel_gym.tracing.membership import identity_of_start, is_gym_span, remember
 
 
 class GymSampler(Sampler):
-    """Another sampler's decision, with DROP turned into RECORD_ONLY for gym spans."""
+    """Another sampler's decision, with DROP turned into RECORD_ONLY for gym spans.
 
-    def __init__(self, inner: Sampler) -> None:
+    ``limits_attributes``: the provider may drop or cut them, so ids are noted here, where they are whole.
+    """
+
+    def __init__(self, inner: Sampler, *, limits_attributes: bool = True) -> None:
         self.inner = inner
+        self._limits_attributes = limits_attributes
 
     def should_sample(
         self,
@@ -28,7 +32,8 @@ class GymSampler(Sampler):
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
-        remember_identity(trace_id, attributes)
+        if self._limits_attributes:
+            remember_identity(trace_id, attributes)
         result = self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
         if result.decision is not Decision.DROP:
             return result
