@@ -37,6 +37,30 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.rollout.index", "int", "which rollout of its task", "0"),
     Attribute("gym.rollout.attempt", "int", "which try of this rollout; absent for the first", "1"),
     Attribute("gym.reward", "double", "the verifier's verdict on the rollout", "1.0"),
+    Attribute("gym.step.index", "int", "which step of its agent, from 1", "3"),
+    Attribute("gym.spawned_by", "string", "on a subagent: the id of the tool call that spawned it", "toolu_01A"),
+    Attribute("gym.source", "string", "of imported spans: transcript, stream_json, atif …", "transcript"),
+    Attribute("gym.source.session_id", "string", "session that the span was imported from", "b62ec037-0595-…"),
+    Attribute("gym.source.index", "int", "place in the source; orders what one agent did", "17"),
+    Attribute("gym.source.version", "string", "version of the program that wrote the source", "2.1.332"),
+    Attribute(
+        "gym.time.known", "boolean", "false: the source gives no time, start and end are the last one before", "false"
+    ),
+    Attribute(
+        "gym.output.items", "string", "what a generation made, JSON list of Responses items", '[{"type":"message",…}]'
+    ),
+    Attribute("gym.usage.provider", "string", "the usage object as the provider said it, JSON", '{"input_tokens":3,…}'),
+    Attribute("gym.request.id", "string", "the provider's id of the request, by its response header", "req_011CT"),
+    Attribute("gym.item", "string", "on an event: a Responses item, JSON", '{"type":"message","role":"user",…}'),
+    Attribute("gym.agent.dropped_records", "int", "records of the source that were not understood", "2"),
+    Attribute("gym.agent.duration_ms", "double", "of the whole run, as the harness says", "2661.0"),
+    Attribute("gym.agent.total_cost_usd", "double", "of the whole run, as the harness says", "0.0421"),
+    Attribute(
+        "gym.agent.provider_usage", "string", "of the whole run, as the harness says, JSON", '{"claude-sonnet-4-6":{…}}'
+    ),
+    Attribute("gym.tool.error", "string", "of a tool that failed: message and data, JSON", '{"message":"Exit code 3"}'),
+    Attribute("gym.tool.extra", "string", "what else is known of a tool's run, JSON", '{"exit_code":3}'),
+    Attribute("gym.tool.index", "int", "order in which the results of an agent's tools arrived", "4"),
     Attribute("gym.store.version", "string", "on the scope: form of the stored line", "1"),
     Attribute("gym.model_call.id", "string", "one exchange with a model server", "582c7700c500862a12cb11a11f9f452f"),
     Attribute("gym.model_ref.type", "string", "kind of the model server, in NeMo Gym's config", "responses_api_models"),
@@ -147,6 +171,28 @@ UPSTREAM_ATTEMPTED = "gym.execution.upstream_attempted"
 RESPONSE_SOURCE = "gym.execution.response_source"
 UPSTREAM_STATUS_CODE = "gym.execution.upstream_status_code"
 LOCAL_RESPONSE_REASON = "gym.execution.local_response_reason"
+
+STEP_INDEX = "gym.step.index"
+SPAWNED_BY = "gym.spawned_by"
+SOURCE = "gym.source"
+SOURCE_SESSION_ID = "gym.source.session_id"
+SOURCE_INDEX = "gym.source.index"
+SOURCE_VERSION = "gym.source.version"
+TIME_KNOWN = "gym.time.known"
+OUTPUT_ITEMS = "gym.output.items"
+PROVIDER_USAGE = "gym.usage.provider"
+REQUEST_ID = "gym.request.id"
+ITEM = "gym.item"
+AGENT_DROPPED_RECORDS = "gym.agent.dropped_records"
+AGENT_DURATION_MS = "gym.agent.duration_ms"
+AGENT_TOTAL_COST_USD = "gym.agent.total_cost_usd"
+AGENT_PROVIDER_USAGE = "gym.agent.provider_usage"
+TOOL_ERROR = "gym.tool.error"
+TOOL_EXTRA = "gym.tool.extra"
+TOOL_INDEX = "gym.tool.index"
+
+USER_MESSAGE_EVENT = "gym.user_message"
+CONTEXT_BOUNDARY_EVENT = "gym.context_boundary"
 
 # Of a body: how it is written, what was cut off, what it keeps of an earlier one.
 BODY_ENCODING = ".encoding"

@@ -1,0 +1,195 @@
+"""Spans made of what others wrote: the one form that every source is brought into, and how it reaches a store.
+
+Ids come from a hash of the source's own names of things, so that an import that is repeated, or made again after the
+source has grown, adds nothing twice: only spans that are new or that changed are written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from otel_gym import conventions as names
+from otel_gym.identity import Identity, is_valid_id
+from otel_gym.store.decode import decode_line
+from otel_gym.store.layout import rollout_folder
+from otel_gym.store.reader import open_store
+from otel_gym.store.span import StoredSpan
+from otel_gym.store.writer import StoreWriter
+from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
+from otel_gym.tracing.encode import encode_span
+from otel_gym.tracing.membership import identity_attributes
+from otel_gym.version import __version__
+
+_BATCH_BYTES = 1024 * 1024
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def hashed_id(bits: int, *parts: str) -> int:
+    """An id that the same parts always give: 64 bits for a span, 128 for a trace. Never 0."""
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[: bits // 8], "big") or 1
+
+
+def rollout_id_of_session(session_id: str) -> str:
+    """A session's id as a rollout id, with characters that no rollout id may have as ``_``."""
+    cleaned = _NOT_IN_IDS.sub("_", session_id)[:200]
+    return cleaned if is_valid_id(cleaned) else f"session-{cleaned.lstrip('._-')}"[:200]
+
+
+@dataclass(slots=True)
+class ImportedEvent:
+    name: str
+    time_ns: int
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ImportedSpan:
+    """A span before it has a rollout. ``error``: the status is ERROR, with this text (which may be empty).
+
+    ``end_ns`` None: the source ends while it is open. ``link_id``: the span, of the same trace, that spawned it.
+    """
+
+    span_id: int
+    name: str
+    start_ns: int
+    end_ns: int | None
+    parent_id: int | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+    events: list[ImportedEvent] = field(default_factory=list)
+    link_id: int | None = None
+    error: str | None = None
+    kind: SpanKind = SpanKind.INTERNAL
+
+
+@dataclass(slots=True)
+class ImportedRollout:
+    """What one session of a source holds. ``spans`` begin with the ``rollout`` root, and each stands behind its parent.
+
+    ``source`` is what ``gym.source`` says; ``damage``: what of it could not be read, a text each with file, line, cure.
+    """
+
+    source: str
+    session_id: str
+    spans: list[ImportedSpan]
+    service: str = "import"
+    rollout_id: str | None = None
+    damage: list[str] = field(default_factory=list)
+
+    @property
+    def identity_id(self) -> str:
+        return self.rollout_id or rollout_id_of_session(self.session_id)
+
+    @property
+    def trace_id(self) -> int:
+        return hashed_id(128, self.source, self.session_id)
+
+    def span_id(self, *parts: str) -> int:
+        return hashed_id(64, self.source, self.session_id, *parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Of one import: spans that were not there, that are other than before, that are as they were."""
+
+    new: int = 0
+    changed: int = 0
+    same: int = 0
+
+
+def stored_spans(
+    rollout: ImportedRollout, run_id: str | None = None, policy: ContentPolicy = DEFAULT_POLICY
+) -> list[StoredSpan]:
+    """The spans as a reader would find them, without a store between."""
+    return [span for line in _lines(rollout, run_id, policy) for span in decode_line(line)]
+
+
+def write_rollout(
+    directory: Path, rollout: ImportedRollout, run_id: str | None = None, policy: ContentPolicy = DEFAULT_POLICY
+) -> Written:
+    """Adds the spans to the store in ``directory``; those that lie there as they are, are not written again."""
+    writer = StoreWriter(directory, rollout.service)
+    known = _known_spans(directory, rollout.identity_id)
+    new = changed = same = 0
+    batch = bytearray()
+    for line in _lines(rollout, run_id, policy):
+        if known:
+            [span] = decode_line(line)
+            there = known.get((span.trace_id, span.span_id))
+            if there is not None and _is_same(span, there):
+                same += 1
+                continue
+            changed += there is not None
+            new += there is None
+        else:
+            new += 1
+        batch += line
+        if len(batch) > _BATCH_BYTES:
+            writer.append(rollout.identity_id, batch)
+            batch = bytearray()
+    if batch:
+        writer.append(rollout.identity_id, batch)
+    return Written(new, changed, same)
+
+
+def _known_spans(directory: Path, rollout_id: str) -> dict[tuple[str, str], StoredSpan]:
+    if not rollout_folder(directory, rollout_id).is_dir() and not (directory / "parquet").is_dir():
+        return {}
+    return {(span.trace_id, span.span_id): span for span in open_store(directory).spans(rollout_id)}
+
+
+def _is_same(one: StoredSpan, other: StoredSpan) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in _COMPARED)
+
+
+_COMPARED = ("name", "parent_span_id", "start_ns", "end_ns", "attributes", "events", "links", "status")
+
+
+def _lines(rollout: ImportedRollout, run_id: str | None, policy: ContentPolicy) -> Iterator[bytes]:
+    for span in readable_spans(rollout, run_id):
+        yield encode_span(span, None, policy)
+
+
+def readable_spans(rollout: ImportedRollout, run_id: str | None = None) -> Iterable[ReadableSpan]:
+    """The same as spans of the SDK, for an exporter."""
+    resource = Resource({SERVICE_NAME: rollout.service})
+    scope = InstrumentationScope(names.SCOPE_NAME, __version__, names.SCHEMA_URL)
+    shared = {
+        **identity_attributes(Identity(rollout.identity_id, run_id)),
+        names.SOURCE: rollout.source,
+        names.SOURCE_SESSION_ID: rollout.session_id,
+    }
+    trace_id = rollout.trace_id
+    for span in rollout.spans:
+        yield ReadableSpan(
+            name=span.name,
+            context=_context(trace_id, span.span_id),
+            parent=None if span.parent_id is None else _context(trace_id, span.parent_id),
+            resource=resource,
+            attributes=_known({**shared, **span.attributes}),
+            events=[Event(event.name, _known(event.attributes), event.time_ns) for event in span.events],
+            links=[] if span.link_id is None else [Link(_context(trace_id, span.link_id))],
+            kind=span.kind,
+            status=Status() if span.error is None else Status(StatusCode.ERROR, span.error or None),
+            start_time=span.start_ns,
+            end_time=span.end_ns,
+            instrumentation_scope=scope,
+        )
+
+
+def _context(trace_id: int, span_id: int) -> SpanContext:
+    return SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+
+def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if value is not None}

@@ -1,0 +1,106 @@
+"""What an agent did, as a list of steps: the one form that a trajectory is made from.
+
+``TrajectoryBuilder`` and the reader of spans both make this list, and ``records.trajectory`` makes the output from it.
+A step is one generation and the tools that it called. Times are ISO 8601 in UTC; None means unknown, never 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from otel_gym.wire.items.shapes import Item
+from otel_gym.wire.usage import UNKNOWN, TokenStats
+
+
+@dataclass(slots=True)
+class ToolResult:
+    """What a tool gave back for one call, and how it ran.
+
+    ``output`` is a text or a list of parts, None where there is none (the tool failed before it had one).
+    """
+
+    call_id: str | None
+    output: Any = None
+    started_at: str | None = None
+    completed_at: str | None = None
+    duration_ms: float | None = None
+    error_message: str | None = None
+    error_data: Any = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    has_output: bool = True
+
+
+@dataclass(slots=True)
+class AgentStep:
+    """``items`` in the order in which the model made them, ``results`` in the order in which they arrived.
+
+    ``error``: why the call gave no answer; ``is_unfinished``: it was cut off, by a kill for one.
+    """
+
+    items: list[Item] = field(default_factory=list)
+    results: list[ToolResult] = field(default_factory=list)
+    model: str | None = None
+    stop_reason: str | None = None
+    response_id: str | None = None
+    request_id: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    usage: TokenStats = UNKNOWN
+    provider_usage: dict[str, Any] | None = None
+    error: str | None = None
+    is_unfinished: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class UserMessage:
+    """What a user said: it opens a turn, or comes in the middle of one."""
+
+    item: Item
+
+
+@dataclass(slots=True)
+class ContextBoundary:
+    """The context was made anew: later generations saw ``content`` instead of what came before.
+
+    ``boundary`` as ATIF says it: ``replace``, ``append`` or ``truncate``. ``keeps_instructions``: the system and
+    developer messages that the agent began with stay before it.
+    """
+
+    content: list[Item]
+    kind: str = "compaction"
+    boundary: str = "replace"
+    trigger: str | None = None
+    timestamp: str | None = None
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    keeps_instructions: bool = True
+
+
+Entry = AgentStep | UserMessage | ContextBoundary
+
+
+def iso_time(unix_nano: int | None) -> str | None:
+    """UTC nanoseconds as ISO 8601, to the microsecond (to the millisecond where it is a whole one)."""
+    if unix_nano is None:
+        return None
+    microseconds = unix_nano // 1000
+    moment = datetime.fromtimestamp(microseconds // 10**6, UTC).replace(microsecond=microseconds % 10**6)
+    text = moment.isoformat(timespec="microseconds" if microseconds % 1000 else "milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def unix_nano(iso: str | None) -> int | None:
+    """ISO 8601 as UTC nanoseconds; None for what is no time, or names no zone."""
+    if not isinstance(iso, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(iso)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        return None
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
