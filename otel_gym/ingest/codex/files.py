@@ -1,0 +1,30 @@
+"""Where Codex keeps its session files, and what else in a folder may tell of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_SESSION_FILES = "rollout-*.jsonl"
+_PRINTED_FILES = "stdout*.jsonl"
+_SESSION_FOLDERS = ("sessions", "archived_sessions")
+
+
+def session_files(path: Path) -> list[Path]:
+    """The session files at a path, oldest first: their names begin with the time."""
+    if path.is_file():
+        return [path] if path.match(_SESSION_FILES) else []
+    folders = [path / name for name in _SESSION_FOLDERS if (path / name).is_dir()] or [path]
+    return sorted((file for folder in folders for file in folder.rglob(_SESSION_FILES)), key=lambda file: file.name)
+
+
+def stdout_files(path: Path) -> list[Path]:
+    """What ``codex exec --json`` printed: the file itself, or files named ``stdout*.jsonl`` in a folder."""
+    if path.is_file():
+        return [] if path.match(_SESSION_FILES) else [path]
+    return sorted(path.glob(_PRINTED_FILES))
+
+
+def file_of_thread(thread_id: str, beside: Path) -> Path | None:
+    """The file of another thread in the sessions folder that ``beside`` lies in: names end with the thread's id."""
+    folder = next((above for above in beside.parents if above.name in _SESSION_FOLDERS), beside.parent)
+    return next(folder.rglob(f"rollout-*-{thread_id}.jsonl"), None)
