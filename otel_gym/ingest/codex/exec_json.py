@@ -165,8 +165,7 @@ class _Printed:
         rollout = ImportedRollout(SOURCE, self.thread_id, [], service=SERVICE, damage=self.damage)
         root_id = rollout.span_id("rollout")
         is_open = bool(self._turns) and self._turns[-1].end is None
-        attributes = {"gen_ai.conversation.id": self.thread_id}
-        rollout.spans.append(self._span(root_id, names.ROLLOUT_SPAN, None, attributes, is_open))
+        rollout.spans.append(self._span(root_id, names.ROLLOUT_SPAN, None, {}, is_open))
         step_index = 0
         for turn in self._turns:
             turn_id = rollout.span_id("turn", str(turn.index))

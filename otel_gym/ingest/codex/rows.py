@@ -8,9 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from otel_gym.content import fits_int64
 from otel_gym.records.steps import unix_nano
 
 JsonObject = dict[str, Any]
+
+# Beyond what a span can hold.
+_NO_TIME = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,22 @@ class ThreadFile:
         said = text_of(self.meta, "id")
         return said or self.path.stem[-36:]
 
+    @property
+    def session_id(self) -> str | None:
+        """The root thread; usage records say it too, where the first line is damaged."""
+        said = (text_of(row.payload, "session_id") for row in self.rows if row.kind in _NAMING_SESSION)
+        return next((session_id for session_id in said if session_id is not None), None)
+
+
+_NAMING_SESSION = frozenset({"session_meta", "token_usage_record"})
+
 
 def read_thread_file(path: Path) -> ThreadFile:
     file = ThreadFile(path)
     time_ns = 0
     for line, record in json_lines(path, file.damage):
-        time_ns = unix_nano(record.get("timestamp")) or time_ns
+        told_ns = unix_nano(record.get("timestamp"))
+        time_ns = told_ns if told_ns is not None and 0 < told_ns < _NO_TIME else time_ns
         row = _row(line, record, time_ns)
         if row is None:
             file.damage.append(f"{path.name}, line {line + 1}: no record of a session: it is left out")
@@ -85,7 +99,7 @@ def _row(line: int, record: JsonObject, time_ns: int) -> Row | None:
     if not isinstance(kind, str) or not isinstance(payload, dict):
         return None
     ordinal = record.get("ordinal")
-    index = ordinal if type(ordinal) is int else line
+    index = ordinal if type(ordinal) is int and fits_int64(ordinal) else line
     return Row(line, index, time_ns, kind, payload, object_of(record, "metadata"))
 
 

@@ -51,7 +51,7 @@ class Generation:
     first: Row
     start_ns: int
     last_ns: int
-    key: tuple[int, bool] | None
+    key: int | None
     model: str | None
     effort: str | None
     items: list[Item] = field(default_factory=list)
@@ -125,36 +125,53 @@ _SILENT_EVENTS = frozenset(
         "web_search_end",
     }
 )
+# Items that stand among the records as well, or that no call of the model asked for.
 _SILENT_ITEMS = frozenset(
     {
         "AgentMessage",
+        "CommandExecution",
         "ContextCompaction",
         "EnteredReviewMode",
         "ExitedReviewMode",
+        "FileChange",
         "HookPrompt",
+        "ImageGeneration",
+        "ImageView",
         "Plan",
         "Reasoning",
+        "Sleep",
+        "SubAgentActivity",
         "UserMessage",
         "WebSearch",
-        "ImageGeneration",
     }
 )
 
 
 class Thread:
-    """``files``: the threads at hand, among which those that this one continues are looked up."""
+    """``files``: the threads at hand, among which the one that this one continues is looked up.
 
-    def __init__(self, file: ThreadFile, files: Mapping[str, ThreadFile], end: int | None = None) -> None:
+    ``end``: the number of the first record that is not read; ``continued_by``: the threads that it is read for.
+    """
+
+    def __init__(
+        self,
+        file: ThreadFile,
+        files: Mapping[str, ThreadFile],
+        end: int | None = None,
+        continued_by: frozenset[str] = frozenset(),
+    ) -> None:
         self.file = file
         self.meta = file.meta
+        self.thread_id = file.thread_id
         self.damage = list(file.damage)
         self.dropped = len(file.damage)
         self.turns: list[Turn] = []
         self.history: list[tuple[Item, Turn | None]] = []
         self._files = files
+        self._continued_by = continued_by | {self.thread_id}
         self._turn: Turn | None = None
         self._generation: Generation | None = None
-        self._by_key: dict[tuple[int, bool], Generation] = {}
+        self._by_key: dict[int, Generation] = {}
         self._calls: dict[str, Call] = {}
         self._before_first_turn: list[Said] = []
         self._context: JsonObject = {}
@@ -166,10 +183,6 @@ class Thread:
                 self._take(row)
         if any(said.kind == USER for said in self._before_first_turn):
             self._untold_turn(file.rows[-1])
-
-    @property
-    def thread_id(self) -> str:
-        return self.file.thread_id
 
     @property
     def parent_id(self) -> str | None:
@@ -208,18 +221,19 @@ class Thread:
         if "history_base" not in self.meta or self.continues is None:
             return []
         thread_id, end = self.continues
-        file = self._files.get(thread_id)
+        file = None if thread_id in self._continued_by else self._file_of(thread_id)
         if file is None:
-            path = file_of_thread(thread_id, self.file.path)
-            file = read_thread_file(path) if path is not None else None
-        if file is None or thread_id == self.thread_id:
             self.damage.append(
                 f"{self.file.path.name}: it continues thread {thread_id}, whose file is not there: "
                 "what its model saw of that is unknown"
             )
             return []
-        others = {key: other for key, other in self._files.items() if key != self.thread_id}
-        return [item for item, _ in Thread(file, others, end).history]
+        base = Thread(file, self._files, end, self._continued_by)
+        return [item for item, _ in base.history]
+
+    def _file_of(self, thread_id: str) -> ThreadFile | None:
+        path = None if thread_id in self._files else file_of_thread(thread_id, self.file.path)
+        return self._files.get(thread_id) if path is None else read_thread_file(path)
 
     def _take(self, row: Row) -> None:
         if row.kind in _SILENT_ROWS:
@@ -289,20 +303,25 @@ class Thread:
         item = plain(row.payload)
         if is_made_by_model(row.payload, row.metadata):
             self._take_output_of_model(row, item)
-        elif is_output(item) and self._answer(row, item):
-            pass
-        elif is_said_by_user(row.payload):
-            self._part_by_message()
+        else:
+            self._take_input(row, item)
+        self.history.append((item, self._turn))
+        self._input_ns = row.time_ns
+
+    def _take_input(self, row: Row, item: Item) -> None:
+        # A summary may carry the number of the generation before: what is whole, and was answered, gets nothing more.
+        self._by_key = {key: known for key, known in self._by_key.items() if not known.is_whole}
+        if is_output(item) and self._answer(row, item):
+            return
+        self._part_by_message()
+        if is_said_by_user(row.payload):
             if self._turn is not None and not self._turn.is_told and self._turn.hands_over:
                 self._untold_turn(row)
             self._say(Said(USER, row, item))
         else:
             if not is_known(item):
                 self._drop(row, f"items of type {item.get('type')} are unknown")
-            self._part_by_message()
             self._say(Said(CONTEXT, row, item))
-        self.history.append((item, self._turn))
-        self._input_ns = row.time_ns
 
     def _say(self, said: Said) -> None:
         """Between turns it belongs to the one before; before the first, to that."""
@@ -324,12 +343,14 @@ class Thread:
     def _generation_of(self, row: Row) -> Generation:
         sampled = row.metadata.get("sampled_through_sequence")
         is_compaction = row.metadata.get("compaction_output") is True
-        if type(sampled) is not int:
-            return self._generation or self._new_generation(row, None)
-        key = (sampled, is_compaction)
-        return self._by_key.get(key) or self._new_generation(row, key)
+        key = sampled if type(sampled) is int else None
+        known = self._generation if key is None else self._by_key.get(key)
+        if known is None or (known.is_whole and known.is_compaction != is_compaction):
+            known = self._new_generation(row, key)
+        known.is_compaction = is_compaction
+        return known
 
-    def _new_generation(self, row: Row, key: tuple[int, bool] | None) -> Generation:
+    def _new_generation(self, row: Row, key: int | None) -> Generation:
         self._cut_generation()
         turn = self._turn_of(row)
         made = Generation(
@@ -339,7 +360,6 @@ class Thread:
             key=key,
             model=text_of(self._context, "model"),
             effort=text_of(self._context, "effort"),
-            is_compaction=key is not None and key[1],
         )
         turn.generations.append(made)
         if key is not None:

@@ -51,7 +51,7 @@ def threads_by_root(threads: Iterable[Thread]) -> dict[str, list[Thread]]:
 def _root_of(thread: Thread, known: Mapping[str, Thread]) -> str:
     """As the file says (``session_id``); older ones name the parent only."""
     seen = {thread.thread_id}
-    while (said := text_of(thread.meta, "session_id")) is None:
+    while (said := thread.file.session_id) is None:
         parent_id = thread.parent_id
         if parent_id is None or parent_id in seen:
             return thread.thread_id
@@ -97,9 +97,8 @@ class _Spans:
         rows = [row for thread in self._threads for row in thread.file.rows]
         is_open = root is not None and any(turn.is_told and turn.end is None for turn in root.turns[-1:])
         times = [row.time_ns for row in rows] or [0]
-        attributes: dict[str, Any] = {"gen_ai.conversation.id": self._rollout.session_id}
         dropped = sum(thread.dropped for thread in self._threads if not thread.turns)
-        attributes[names.AGENT_DROPPED_RECORDS] = dropped or None
+        attributes: dict[str, Any] = {names.AGENT_DROPPED_RECORDS: dropped or None}
         if root is not None:
             attributes[names.SOURCE_VERSION] = text_of(root.meta, "cli_version")
             if root.continues is not None:

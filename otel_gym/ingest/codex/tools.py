@@ -18,7 +18,7 @@ _FAILED_STATUSES = frozenset({"failed", "error"})
 # Codex tells of a call that it could not run in the text for the model alone.
 _REFUSALS = ("failed to parse function arguments", "unsupported call:", "unsupported custom tool call:")
 _EXIT_CODE = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d+)$", re.MULTILINE)
-_ABORTED = re.compile(r"\W*(?:command )?aborted\b", re.IGNORECASE)
+_ABORTED = re.compile(r"(?:Wall time: [\d.]+ seconds\n)?(?:command )?aborted\b", re.IGNORECASE)
 
 
 def name_of(item: Item) -> str:
@@ -87,7 +87,7 @@ def extra_of(call: Call, turn: Turn) -> JsonObject:
     extra: JsonObject = {"kind": facts.pop("type")} if "type" in facts else {}
     seconds = _seconds(facts.pop("duration", None))
     if seconds is not None:
-        extra["reported_duration_ms"] = seconds * 1000
+        extra["reported_duration_ms"] = round(seconds * 1000, 6)
     for name in ("started_at_ms", "completed_at_ms"):
         if name in facts:
             extra[f"reported_{name}"] = facts.pop(name)
@@ -109,7 +109,9 @@ def was_aborted(call: Call, turn: Turn) -> bool:
     """Stopped by the user: its turn was, and it gave no result of its own."""
     if turn.end != INTERRUPTED:
         return False
-    return call.output is None or _ABORTED.match(_text_of_output(call.output)) is not None
+    if call.output is None or call.facts.get("exit_code") == -1:
+        return True
+    return _ABORTED.match(_text_of_output(call.output)) is not None
 
 
 def exit_code_of(call: Call) -> int | None:
