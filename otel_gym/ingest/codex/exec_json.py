@@ -250,7 +250,7 @@ _EVENTS: dict[str, Callable[[_Printed, JsonObject], Any]] = {
 
 
 def _is_tool(item: JsonObject) -> bool:
-    return item.get("type") not in {"agent_message", "reasoning", "error", *_SILENT_ITEMS}
+    return text_of(item, "type") not in {"agent_message", "reasoning", "error", *_SILENT_ITEMS}
 
 
 def _tool_name(item: JsonObject) -> str:
@@ -277,7 +277,7 @@ def _result(item: JsonObject) -> str | None:
 def _error_of(item: JsonObject) -> JsonObject | None:
     exit_code, error = item.get("exit_code"), item.get("error")
     message = text_of(error, "message") if isinstance(error, dict) else error
-    failed = item.get("status") in _FAILED_STATUSES or message or exit_code not in (None, 0)
+    failed = text_of(item, "status") in _FAILED_STATUSES or message or exit_code not in (None, 0)
     if not failed:
         return None
     if exit_code is not None:

@@ -393,7 +393,7 @@ class Thread:
         generation = self._generation or self._new_generation(row, None)
         generation.response_id = text_of(row.payload, "response_id")
         generation.usage = usage if isinstance(usage, dict) else None
-        generation.last_ns = row.time_ns
+        generation.last_ns = max(generation.last_ns, row.time_ns)
         generation.is_whole = True
         self._cut_generation()
         turn_usage = row.payload.get("turn_token_usage")
@@ -451,7 +451,7 @@ class Thread:
     def _take_item_completed(self, row: Row) -> None:
         item = object_of(row.payload, "item")
         times: JsonObject = {name: row.payload.get(name) for name in ("started_at_ms", "completed_at_ms")}
-        if not self._learn(row, text_of(item, "id"), {**item, **times}) and item.get("type") not in _SILENT_ITEMS:
+        if not self._learn(row, text_of(item, "id"), {**item, **times}) and text_of(item, "type") not in _SILENT_ITEMS:
             self._drop(row, f"item {item.get('id')} of type {item.get('type')} belongs to no call")
 
     def _learn(self, row: Row, call_id: str | None, facts: JsonObject) -> bool:
