@@ -16,7 +16,15 @@ _REPEATED_ITEM_PARTS = frozenset({"type", "id", "call_id", "name", "arguments", 
 _FAILED_STATUSES = frozenset({"failed", "error"})
 
 # Codex tells of a call that it could not run in the text for the model alone.
-_REFUSALS = ("failed to parse function arguments", "unsupported call:", "unsupported custom tool call:")
+_REFUSALS = (
+    "apply_patch verification failed",
+    "collab spawn failed",
+    "exec_command failed",
+    "failed to parse function arguments",
+    "tool call error:",
+    "unsupported call:",
+    "unsupported custom tool call:",
+)
 _EXIT_CODE = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d+)$", re.MULTILINE)
 _ABORTED = re.compile(r"(?:Wall time: [\d.]+ seconds\n)?(?:command )?aborted\b", re.IGNORECASE)
 
