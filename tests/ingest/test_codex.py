@@ -90,6 +90,27 @@ def test_messages_without_a_note_of_who_said_them_are_told_apart_by_their_tags(t
     assert [name for name, _ in said(turn)] == ["gym.context_message"] * 3 + ["gym.user_message"]
 
 
+def test_what_a_user_says_may_look_like_a_tag(tmp_path: Path) -> None:
+    lines = until(records("parallel_tools"), "token_usage_record")
+    [asked] = [line for line in lines if "LANE:main do" in str(line["payload"].get("content"))]
+    asked["payload"] = {**asked["payload"], "internal_chat_message_metadata_passthrough": None}
+    asked["payload"]["content"] = [{"type": "input_text", "text": "<html>make it blue</html>"}]
+    [turn] = only(write(tmp_path, lines)).turns
+    assert said(turn)[-1][0] == "gym.user_message"
+
+
+def test_what_another_agent_put_into_the_history_is_no_answer_of_the_model(tmp_path: Path) -> None:
+    lines = records("parallel_tools")
+    notes = {"content_item_metadata": [{"provenance": {"type": "tool", "namespace": "multi_agent"}}]}
+    payload = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "from a friend"}]}
+    letter = {**payload, "internal_chat_message_metadata_passthrough": notes}
+    place = len(until(lines, "token_usage_record"))
+    lines.insert(place, {**lines[place - 1], "type": "response_item", "payload": letter})
+    spans = only(write(tmp_path, lines))
+    assert len(spans.chats) == 4
+    assert said(spans.turns[0])[-1] == ("gym.context_message", payload)
+
+
 def test_the_order_alone_parts_generations_where_no_number_does(tmp_path: Path) -> None:
     lines = [{**line, "metadata": None} for line in records("parallel_tools")]
     there, here = session("parallel_tools"), only(write(tmp_path, lines))
@@ -103,6 +124,15 @@ def test_turns_that_are_not_told_begin_with_what_the_user_says(tmp_path: Path) -
     lines = [line for line in records("resume") if line["payload"].get("type") not in told]
     spans = only(write(tmp_path, lines))
     assert [len(spans.below(turn)) for turn in spans.turns] == [2, 1]
+
+
+def test_a_token_count_within_an_answer_does_not_part_it(tmp_path: Path) -> None:
+    lines = records("parallel_tools")
+    for place in (len(until(lines, "function_call", 2)), len(until(lines, "function_call"))):
+        lines.insert(place, event(lines[:place], type="token_count", info=None))
+    spans = only(write(tmp_path, lines))
+    assert len(spans.chats) == 4 and len(attribute(spans.chats[0], "gym.output.items")) == 4
+    assert spans.chats[0].attributes["gen_ai.response.id"] == "resp_fake000002"
 
 
 def test_an_attempt_that_failed_has_its_items_and_no_usage() -> None:
@@ -179,6 +209,13 @@ def test_a_subagent_stands_within_the_call_that_spawned_it() -> None:
     assert len(spans.chats) == 5
 
 
+def test_a_subagent_alone_belongs_to_the_session_that_it_names(tmp_path: Path) -> None:
+    spans = only(write(tmp_path, records("subagent", 1)))
+    assert spans.rollout.session_id == "01a229a9-3cc2-73e1-8a33-1afb6db6151f"
+    [turn] = spans.turns
+    assert spans.parent(turn).name == "rollout" and "gym.spawned_by" not in turn.attributes
+
+
 def test_a_subagent_whose_spawning_is_not_told_is_found_by_its_result_or_its_time(tmp_path: Path) -> None:
     root, child = records("subagent"), records("subagent", 1)
     write(tmp_path, child, "child")
@@ -224,6 +261,11 @@ def test_a_tool_that_the_user_stopped_did_not_fail(tmp_path: Path) -> None:
     assert not any(span.status == STATUS_ERROR for span in spans.all)
     assert spans.turns[0].attributes["gym.turn.end"] == "interrupted"
     assert not any(span.end_ns is None for span in spans.all)
+
+
+def test_a_session_file_may_be_renamed(tmp_path: Path) -> None:
+    path = write(tmp_path, records("parallel_tools")).rename(tmp_path / "mine.jsonl")
+    assert only(path).rollout.session_id == "01a229a6-eaf6-7040-8b61-dc2aef923967"
 
 
 def test_what_is_not_understood_is_left_out_counted_and_named(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from otel_gym.identity import is_valid_id
 from otel_gym.ingest.codex.rows import json_lines
 
 _SESSION_FILES = "rollout-*.jsonl"
@@ -34,5 +35,8 @@ def is_session_file(path: Path) -> bool:
 
 def file_of_thread(thread_id: str, beside: Path) -> Path | None:
     """The file of another thread in the sessions folder that ``beside`` lies in: names end with the thread's id."""
-    folder = next((above for above in beside.parents if above.name in _SESSION_FOLDERS), beside.parent)
-    return next(folder.rglob(f"rollout-*-{thread_id}.jsonl"), None)
+    if not is_valid_id(thread_id):
+        return None
+    name = f"rollout-*-{thread_id}.jsonl"
+    folder = next((above for above in beside.parents if above.name in _SESSION_FOLDERS), None)
+    return next(beside.parent.glob(name) if folder is None else folder.rglob(name), None)

@@ -2,7 +2,7 @@
 
 A generation is what the model made on one input: its items carry the same ``sampled_through_sequence``, which says how
 much of the history it had seen. A ``token_usage_record`` closes it; where an attempt broke off there is none, and only
-a ``token_count`` (or the turn's end) tells that it is over. Files without those numbers are parted by the order alone.
+a ``token_count`` (or what follows) tells that it is over. Files without those numbers are parted by the order alone.
 """
 
 from __future__ import annotations
@@ -187,7 +187,9 @@ class Thread:
     @property
     def parent_id(self) -> str | None:
         spawned = object_of(object_of(object_of(self.meta, "source"), "subagent"), "thread_spawn")
-        return text_of(self.meta, "parent_thread_id") or text_of(spawned, "parent_thread_id")
+        told = text_of(self.meta, "parent_thread_id") or text_of(spawned, "parent_thread_id")
+        root = text_of(self.meta, "session_id")
+        return root if told is None and root != self.thread_id else told
 
     @property
     def continues(self) -> tuple[str, int | None] | None:
@@ -348,6 +350,8 @@ class Thread:
         if known is None or (known.is_whole and known.is_compaction != is_compaction):
             known = self._new_generation(row, key)
         known.is_compaction = is_compaction
+        if not known.is_whole:
+            known.is_over, self._generation = False, known
         return known
 
     def _new_generation(self, row: Row, key: int | None) -> Generation:
@@ -401,7 +405,11 @@ class Thread:
             self.turns[-1].usage = turn_usage
 
     def _take_token_count(self, row: Row) -> None:
-        self._cut_generation()
+        """It ends each attempt; with a real backend one may stand within an answer, whose number then tells."""
+        if self._generation is not None and self._generation.key is not None:
+            self._generation.is_over = True
+        else:
+            self._cut_generation()
 
     def _take_compacted(self, row: Row) -> None:
         payload = row.payload

@@ -217,8 +217,9 @@ class _Spans:
 
 def agent_name(thread: Thread) -> str:
     """The role that it was spawned with, if any: names that Codex gives to single agents are arbitrary."""
-    spawned = object_of(object_of(object_of(thread.meta, "source"), "subagent"), "thread_spawn")
-    return text_of(thread.meta, "agent_role") or text_of(spawned, "agent_role") or AGENT
+    source = object_of(thread.meta, "source")
+    spawned = object_of(object_of(source, "subagent"), "thread_spawn")
+    return text_of(thread.meta, "agent_role") or text_of(spawned, "agent_role") or text_of(source, "subagent") or AGENT
 
 
 def spawners_of(parent: Thread, children: Iterable[Thread]) -> dict[str, Call]:
