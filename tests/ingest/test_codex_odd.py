@@ -27,6 +27,7 @@ def answered(tmp_path: Path, facts: Record | None = None, **output: Any) -> Any:
         ({"type": "McpToolCall", "status": "failed", "error": {"message": "no such row"}}, "Error", "no such row"),
         ({"type": "FileChange", "status": "failed", "stderr": "no such file"}, "it failed", "no such file"),
         ({}, {"content": "rejected", "success": False}, "rejected"),
+        ({}, '{"output":"no","metadata":{"exit_code":7,"duration_seconds":0.1}}', "Exit code 7"),
         ({}, "Exit code: 7\nWall time: 0 seconds\nOutput:\nno\n", "Exit code 7"),
     ],
 )
@@ -123,3 +124,14 @@ def test_what_the_harness_says_of_a_fault_is_an_event(tmp_path: Path) -> None:
     assert [event.attributes["exception.message"] for event in turn.events if event.name == "exception"] == [
         "Reconnecting... 1/3"
     ]
+
+
+def test_threads_that_name_each_other_as_parents_are_there_once(tmp_path: Path) -> None:
+    one, other = records("subagent"), records("subagent", 1)
+    one[0]["payload"]["parent_thread_id"] = other[0]["payload"]["id"]
+    one[0]["payload"]["session_id"] = other[0]["payload"]["session_id"] = "elsewhere"
+    write(tmp_path, one, "one")
+    write(tmp_path, other, "other")
+    spans = only(tmp_path)
+    assert spans.rollout.session_id == "elsewhere"
+    assert len(spans.turns) == 2 and len(spans.chats) == 5

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from otel_gym.ingest.codex.exec_json import read_printed
+from otel_gym.ingest.codex.family import threads_by_root
 from otel_gym.ingest.codex.files import session_files, stdout_files
 from otel_gym.ingest.codex.rows import ThreadFile, read_thread_file
 from otel_gym.ingest.codex.thread import Thread
-from otel_gym.ingest.codex.threads import rollout_of_threads, threads_by_root
+from otel_gym.ingest.codex.threads import rollout_of_threads
 from otel_gym.ingest.spans import ImportedRollout
 
 __all__ = ["read_codex"]

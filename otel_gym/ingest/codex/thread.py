@@ -8,10 +8,10 @@ a ``token_count`` (or what follows) tells that it is over. Files without those n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from otel_gym.ingest.codex.files import file_of_thread
+from otel_gym.ingest.codex.known import SILENT_EVENTS, SILENT_ITEMS, SILENT_ROWS
 from otel_gym.ingest.codex.messages import (
     base_instructions,
     is_known,
@@ -21,130 +21,20 @@ from otel_gym.ingest.codex.messages import (
     plain,
 )
 from otel_gym.ingest.codex.rows import JsonObject, Row, ThreadFile, number_of, object_of, read_thread_file, text_of
-from otel_gym.wire.items.shapes import Item, objects_of
-
-
-@dataclass(slots=True)
-class Call:
-    """A tool call; ``output`` is the item that answered it, ``facts`` what Codex told of how it ran."""
-
-    row: Row
-    item: Item
-    output_row: Row | None = None
-    output: Item | None = None
-    arrival: int = 0
-    facts: JsonObject = field(default_factory=dict)
-    facts_line: int = -1
-
-    @property
-    def call_id(self) -> str:
-        return str(self.item["call_id"])
-
-
-@dataclass(slots=True)
-class Generation:
-    """``is_over``: it ended, or something else follows it; ``is_whole``: Codex got its end, and so its usage.
-
-    ``last_ns`` is the time of the last record of it.
-    """
-
-    first: Row
-    start_ns: int
-    last_ns: int
-    key: int | None
-    model: str | None
-    effort: str | None
-    items: list[Item] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    is_over: bool = False
-    is_whole: bool = False
-    is_compaction: bool = False
-    response_id: str | None = None
-    usage: JsonObject | None = None
-
-
-@dataclass(slots=True)
-class Said:
-    """What stands between generations: a message of the user or of the harness, a boundary, a fault."""
-
-    kind: str
-    row: Row
-    item: Item
-
-
-USER, CONTEXT, BOUNDARY, FAULT = "user", "context", "boundary", "fault"
-COMPLETED, FAILED, INTERRUPTED = "completed", "failed", "interrupted"
-
-
-@dataclass(slots=True)
-class Turn:
-    """``end`` None: the file ends, or goes on with another turn, and never told how this one ended."""
-
-    first: Row
-    parent_turn_id: str | None = None
-    turn_id: str | None = None
-    is_told: bool = True
-    generations: list[Generation] = field(default_factory=list)
-    said: list[Said] = field(default_factory=list)
-    end: str | None = None
-    end_ns: int | None = None
-    error: JsonObject | None = None
-    duration_ms: float | None = None
-    usage: JsonObject | None = None
-
-    @property
-    def hands_over(self) -> bool:
-        """Whether the agent's last word asked for no tool."""
-        return bool(self.generations) and not self.generations[-1].calls
-
-
-# Records that say what is known already, or nothing about the run.
-_SILENT_ROWS = frozenset({"session_meta", "world_state", "session_state", "ghost_snapshot"})
-_SILENT_EVENTS = frozenset(
-    {
-        "agent_message",
-        "agent_reasoning",
-        "agent_reasoning_raw_content",
-        "agent_reasoning_section_break",
-        "context_compacted",
-        "entered_review_mode",
-        "exited_review_mode",
-        "image_generation_end",
-        "item_started",
-        "plan_update",
-        "session_configured",
-        "shutdown_complete",
-        "thread_goal_updated",
-        "thread_name_updated",
-        "thread_settings_applied",
-        "turn_diff",
-        "undo_completed",
-        "undo_started",
-        "user_message",
-        "warning",
-        "web_search_end",
-    }
+from otel_gym.ingest.codex.turns import (
+    BOUNDARY,
+    COMPLETED,
+    CONTEXT,
+    FAILED,
+    FAULT,
+    INTERRUPTED,
+    USER,
+    Call,
+    Generation,
+    Said,
+    Turn,
 )
-# Items that stand among the records as well, or that no call of the model asked for.
-_SILENT_ITEMS = frozenset(
-    {
-        "AgentMessage",
-        "CommandExecution",
-        "ContextCompaction",
-        "EnteredReviewMode",
-        "ExitedReviewMode",
-        "FileChange",
-        "HookPrompt",
-        "ImageGeneration",
-        "ImageView",
-        "Plan",
-        "Reasoning",
-        "Sleep",
-        "SubAgentActivity",
-        "UserMessage",
-        "WebSearch",
-    }
-)
+from otel_gym.wire.items.shapes import Item, message_item, objects_of
 
 
 class Thread:
@@ -238,7 +128,7 @@ class Thread:
         return self._files.get(thread_id) if path is None else read_thread_file(path)
 
     def _take(self, row: Row) -> None:
-        if row.kind in _SILENT_ROWS:
+        if row.kind in SILENT_ROWS:
             return
         take = _ROWS.get(row.kind)
         if take is None:
@@ -347,9 +237,9 @@ class Thread:
         is_compaction = row.metadata.get("compaction_output") is True
         key = sampled if type(sampled) is int else None
         known = self._generation if key is None else self._by_key.get(key)
-        if known is None or (known.is_whole and known.is_compaction != is_compaction):
+        if known is None or (known.is_over and is_compaction and not known.is_compaction):
             known = self._new_generation(row, key)
-        known.is_compaction = is_compaction
+        known.is_compaction |= is_compaction
         if not known.is_whole:
             known.is_over, self._generation = False, known
         return known
@@ -418,7 +308,7 @@ class Thread:
         content = [plain(item) for item in objects_of(replacement)]
         if not isinstance(replacement, list) and text_of(payload, "message"):
             content = [item for item, _ in self.history if item.get("role") in ("developer", "user")]
-            content.append({"type": "message", "role": "user", "content": [_input_text(str(payload["message"]))]})
+            content.append(message_item("user", str(payload["message"])))
         self._replace(row, "compaction", content)
         self.history = [(item, self._turn) for item in content]
 
@@ -453,13 +343,13 @@ class Thread:
             take(self, row)
         elif "call_id" in row.payload and kind.endswith("_end"):
             self._learn(row, text_of(row.payload, "call_id"), row.payload)
-        elif kind not in _SILENT_EVENTS and not kind.endswith(("_begin", "_delta", "_request")):
+        elif kind not in SILENT_EVENTS and not kind.endswith(("_begin", "_delta", "_request")):
             self._drop(row, f"events of type {kind} are unknown")
 
     def _take_item_completed(self, row: Row) -> None:
         item = object_of(row.payload, "item")
         times: JsonObject = {name: row.payload.get(name) for name in ("started_at_ms", "completed_at_ms")}
-        if not self._learn(row, text_of(item, "id"), {**item, **times}) and text_of(item, "type") not in _SILENT_ITEMS:
+        if not self._learn(row, text_of(item, "id"), {**item, **times}) and text_of(item, "type") not in SILENT_ITEMS:
             self._drop(row, f"item {item.get('id')} of type {item.get('type')} belongs to no call")
 
     def _learn(self, row: Row, call_id: str | None, facts: JsonObject) -> bool:
@@ -485,10 +375,6 @@ class Thread:
 
 def _boundary(kind: str, content: list[Item]) -> Item:
     return {"kind": kind, "boundary": "replace", "content": content, "keeps_instructions": False}
-
-
-def _input_text(text: str) -> Item:
-    return {"type": "input_text", "text": text}
 
 
 _Take = Callable[[Thread, Row], Any]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from opentelemetry.trace import SpanKind
 
 from otel_gym import conventions as names
+from otel_gym.ingest.codex.family import is_spawned_in, spawners_of
 from otel_gym.ingest.codex.rows import JsonObject, Row, number_of, object_of, text_of
-from otel_gym.ingest.codex.thread import (
+from otel_gym.ingest.codex.thread import Thread
+from otel_gym.ingest.codex.tools import error_of, name_of, tool_attributes
+from otel_gym.ingest.codex.turns import (
     BOUNDARY,
     CONTEXT,
     FAILED,
@@ -20,10 +22,8 @@ from otel_gym.ingest.codex.thread import (
     Call,
     Generation,
     Said,
-    Thread,
     Turn,
 )
-from otel_gym.ingest.codex.tools import error_of, name_of, tool_attributes
 from otel_gym.ingest.spans import ImportedEvent, ImportedRollout, ImportedSpan
 from otel_gym.tracing.model_call import provider_of, usage_attributes
 from otel_gym.wire.items.shapes import compact_json
@@ -37,29 +37,6 @@ _EVENT_NAMES = {
     CONTEXT: names.CONTEXT_MESSAGE_EVENT,
     BOUNDARY: names.CONTEXT_BOUNDARY_EVENT,
 }
-
-
-def threads_by_root(threads: Iterable[Thread]) -> dict[str, list[Thread]]:
-    """Threads under the id of the session that they belong to."""
-    known = {thread.thread_id: thread for thread in threads}
-    by_root: dict[str, list[Thread]] = {}
-    for thread in known.values():
-        by_root.setdefault(_root_of(thread, known), []).append(thread)
-    return by_root
-
-
-def _root_of(thread: Thread, known: Mapping[str, Thread]) -> str:
-    """As the file says (``session_id``); older ones name the parent only."""
-    seen = {thread.thread_id}
-    while (said := thread.file.session_id) is None:
-        parent_id = thread.parent_id
-        if parent_id is None or parent_id in seen:
-            return thread.thread_id
-        if parent_id not in known:
-            return parent_id
-        seen.add(parent_id)
-        thread = known[parent_id]
-    return said
 
 
 def rollout_of_threads(root_id: str, threads: list[Thread]) -> ImportedRollout:
@@ -78,6 +55,7 @@ class _Spans:
         self._by_id = {thread.thread_id: thread for thread in threads}
         self._children: dict[str, list[Thread]] = {}
         self._spawners: dict[str, Call] = {}
+        self._placed: set[str] = set()
         for thread in threads:
             if thread.parent_id in self._by_id and thread.thread_id != rollout.session_id:
                 self._children.setdefault(thread.parent_id, []).append(thread)
@@ -88,9 +66,8 @@ class _Spans:
         root = self._root()
         yield root
         nested = {child.thread_id for children in self._children.values() for child in children}
-        for thread in self._threads:
-            if thread.thread_id not in nested:
-                yield from self._thread(thread, root.span_id, None)
+        for thread in sorted(self._threads, key=lambda thread: thread.thread_id in nested):
+            yield from self._thread(thread, root.span_id, None)
 
     def _root(self) -> ImportedSpan:
         root = self._by_id.get(self._rollout.session_id)
@@ -109,12 +86,16 @@ class _Spans:
         )
 
     def _thread(self, thread: Thread, parent_id: int, spawner: Call | None) -> Iterator[ImportedSpan]:
+        """Its turns; one that stands somewhere already, as the child of another most often, has no second place."""
+        if thread.thread_id in self._placed:
+            return
+        self._placed.add(thread.thread_id)
         step_index = 0
         for turn in thread.turns:
             span = self._turn(thread, turn, parent_id, spawner)
             yield span
             for child in self._children.get(thread.thread_id, []):
-                if child.thread_id not in self._spawners and _is_spawned_in(child, turn, thread):
+                if child.thread_id not in self._spawners and is_spawned_in(child, turn, thread):
                     yield from self._thread(child, span.span_id, None)
             for generation in turn.generations:
                 step_index += 1
@@ -220,43 +201,6 @@ def agent_name(thread: Thread) -> str:
     source = object_of(thread.meta, "source")
     spawned = object_of(object_of(source, "subagent"), "thread_spawn")
     return text_of(thread.meta, "agent_role") or text_of(spawned, "agent_role") or text_of(source, "subagent") or AGENT
-
-
-def spawners_of(parent: Thread, children: Iterable[Thread]) -> dict[str, Call]:
-    """For each child the call that spawned it: Codex tells, or its result names the child, or it came just before."""
-    spawning = [call for call in parent.calls if "spawn" in name_of(call.item)]
-    found: dict[str, Call] = {}
-    waiting = sorted(children, key=lambda child: child.file.rows[0].time_ns if child.file.rows else 0)
-    for names_child in (_is_told_receiver, _is_named_in_result, _began_during):
-        for child in [child for child in waiting if child.thread_id not in found]:
-            free = [call for call in spawning if not any(call is taken for taken in found.values())]
-            call = next((call for call in free if names_child(call, child)), None)
-            if call is not None:
-                found[child.thread_id] = call
-    return found
-
-
-def _is_told_receiver(call: Call, child: Thread) -> bool:
-    receivers = call.facts.get("receiver_thread_ids")
-    told = (call.facts.get(name) for name in ("new_thread_id", "receiver_thread_id", "agent_thread_id"))
-    return (isinstance(receivers, list) and child.thread_id in receivers) or child.thread_id in told
-
-
-def _is_named_in_result(call: Call, child: Thread) -> bool:
-    return call.output is not None and child.thread_id in json.dumps(call.output)
-
-
-def _began_during(call: Call, child: Thread) -> bool:
-    if not child.file.rows or call.facts or call.output_row is not None:
-        return False
-    return call.row.time_ns <= child.file.rows[0].time_ns
-
-
-def _is_spawned_in(child: Thread, turn: Turn, parent: Thread) -> bool:
-    """Whether a child that no call is known to have spawned belongs to this turn; to the last, if to none."""
-    parent_turn = child.turns[0].parent_turn_id if child.turns else None
-    turn_ids = [one.turn_id for one in parent.turns]
-    return turn.turn_id == parent_turn if parent_turn in turn_ids else turn is parent.turns[-1]
 
 
 def _event(said: Said) -> ImportedEvent:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 from otel_gym import conventions as names
 from otel_gym.ingest.codex.rows import JsonObject, number_of, object_of, text_of
-from otel_gym.ingest.codex.thread import INTERRUPTED, Call, Turn
+from otel_gym.ingest.codex.turns import INTERRUPTED, Call, Turn
 from otel_gym.wire.items.shapes import Item, compact_json
 
 # What only repeats other parts of the record.
@@ -127,9 +128,23 @@ def exit_code_of(call: Call) -> int | None:
     told = call.facts.get("exit_code")
     if type(told) is int:
         return told
+    former = _former_metadata(_text_of_output(call.output))
+    if type(former.get("exit_code")) is int:
+        return int(former["exit_code"])
     head, _, _ = _text_of_output(call.output).partition("\nOutput:\n")
     found = _EXIT_CODE.search(head) if name_of(call.item) in _WITH_EXIT_CODE else None
     return int(found.group(1)) if found else None
+
+
+def _former_metadata(text: str) -> JsonObject:
+    """What former versions told the model beside a command's output, as JSON."""
+    if not text.startswith('{"output":'):
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return object_of(value, "metadata") if isinstance(value, dict) else {}
 
 
 _WITH_EXIT_CODE = frozenset({"exec_command", "write_stdin", "shell", "shell_command", "local_shell", "apply_patch"})
