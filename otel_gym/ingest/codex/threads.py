@@ -127,7 +127,7 @@ class _Spans:
             end_ns if end_ns is None else max(end_ns, turn.first.time_ns),
             parent_id,
             attributes,
-            [_event(said) for said in turn.said],
+            [_event(said, turn) for said in turn.said],
             link_id=parent_id if spawner is not None else None,
             error=error,
         )
@@ -203,11 +203,13 @@ def agent_name(thread: Thread) -> str:
     return text_of(thread.meta, "agent_role") or text_of(spawned, "agent_role") or text_of(source, "subagent") or AGENT
 
 
-def _event(said: Said) -> ImportedEvent:
+def _event(said: Said, turn: Turn) -> ImportedEvent:
+    """What stands before the first turn is told at its start."""
+    time_ns = max(said.row.time_ns, turn.first.time_ns)
     if said.kind == FAULT:
-        return ImportedEvent("exception", said.row.time_ns, {"exception.message": said.item["message"]})
+        return ImportedEvent("exception", time_ns, {"exception.message": said.item["message"]})
     attributes = {names.ITEM: compact_json(said.item), names.SOURCE_INDEX: said.row.index}
-    return ImportedEvent(_EVENT_NAMES[said.kind], said.row.time_ns, attributes)
+    return ImportedEvent(_EVENT_NAMES[said.kind], time_ns, attributes)
 
 
 def _totals(thread: Thread) -> dict[str, Any]:
