@@ -47,9 +47,17 @@ def test_parallel_tools_overlap_on_one_step_with_durations_of_their_own() -> Non
     paris, berlin, *_ = session("parallel_tools").tools
     assert paris.parent_span_id == berlin.parent_span_id
     assert berlin.start_ns < (paris.end_ns or 0)
-    assert [round(((span.end_ns or 0) - span.start_ns) / 10**6) for span in (paris, berlin)] == [1546, 1629]
+    assert [round(((span.end_ns or 0) - span.start_ns) / 10**6) for span in (paris, berlin)] == [1544, 1626]
     assert attribute(paris, "gym.tool.extra")["reported_duration_ms"] == 1363.793817
     assert attribute(paris, "gen_ai.tool.call.result")["content"].endswith("paris 72F\n")
+
+
+def test_a_tool_ends_when_it_was_done_though_its_result_waited_for_others(tmp_path: Path) -> None:
+    lines = records("parallel_tools")
+    done = [line["payload"] for line in lines if line["payload"].get("type") == "item_completed"]
+    done[1]["completed_at_ms"] = done[0]["completed_at_ms"] - 1000
+    paris, berlin, *_ = only(write(tmp_path, lines)).tools
+    assert (paris.end_ns or 0) - (berlin.end_ns or 0) == 10**9
 
 
 def test_a_command_that_exits_with_a_code_failed() -> None:
@@ -142,6 +150,14 @@ def test_an_attempt_that_failed_has_its_items_and_no_usage() -> None:
     assert not any(name.startswith("gen_ai.usage.") for name in broken.attributes)
     assert "gen_ai.response.id" not in broken.attributes
     assert whole.attributes["gen_ai.response.id"] == "resp_fake000005"
+
+
+def test_an_answer_that_hit_its_limit_says_so(tmp_path: Path) -> None:
+    lines = until(records("parallel_tools"), "token_usage_record")
+    error = {"message": "Incomplete response returned, reason: max_output_tokens", "codex_error_info": "other"}
+    spans = only(write(tmp_path, [*lines, event(lines, type="task_complete", error=error)]))
+    assert spans.chats[0].attributes["gen_ai.response.finish_reasons"] == ["max_output_tokens"]
+    assert spans.chats[0].status != STATUS_ERROR and spans.turns[0].status == STATUS_ERROR
 
 
 def test_a_turn_that_failed_says_why() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from otel_gym import conventions as names
 from otel_gym.ingest.codex.family import is_spawned_in, spawners_of
 from otel_gym.ingest.codex.rows import JsonObject, Row, number_of, object_of, text_of
 from otel_gym.ingest.codex.thread import Thread
-from otel_gym.ingest.codex.tools import error_of, name_of, tool_attributes
+from otel_gym.ingest.codex.tools import ended_ns, error_of, name_of, tool_attributes
 from otel_gym.ingest.codex.turns import (
     BOUNDARY,
     CONTEXT,
@@ -31,6 +32,8 @@ from otel_gym.wire.items.shapes import compact_json
 SOURCE = "transcript"
 SERVICE = "codex"
 AGENT = "codex"
+
+_INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
 
 _EVENT_NAMES = {
     USER: names.USER_MESSAGE_EVENT,
@@ -159,6 +162,7 @@ class _Spans:
             "gen_ai.request.model": generation.model,
             "gen_ai.request.reasoning.level": generation.effort,
             "gen_ai.response.id": generation.response_id,
+            "gen_ai.response.finish_reasons": _finish_reasons(turn, generation),
             names.OUTPUT_ITEMS: compact_json(generation.items),
             names.PROVIDER_USAGE: compact_json(usage) if usage is not None else None,
             names.SOURCE_INDEX: generation.first.index,
@@ -180,13 +184,13 @@ class _Spans:
         )
 
     def _tool(self, thread: Thread, turn: Turn, call: Call, step_id: int) -> ImportedSpan:
-        end_ns = call.output_row.time_ns if call.output_row is not None else turn.end_ns
+        end_ns = ended_ns(call, turn)
         error = error_of(call, turn)
         return ImportedSpan(
             self._id("tool", thread, call.row),
             f"execute_tool {name_of(call.item)}",
             call.row.time_ns,
-            end_ns if end_ns is None else max(end_ns, call.row.time_ns),
+            end_ns,
             step_id,
             tool_attributes(call, turn),
             error=None if error is None else str(error["message"]),
@@ -244,6 +248,14 @@ def _error_type(error: JsonObject | None) -> str:
     if isinstance(said, dict) and len(said) == 1:
         said = next(iter(said))
     return said if isinstance(said, str) and said else "_OTHER"
+
+
+def _finish_reasons(turn: Turn, generation: Generation) -> list[str] | None:
+    """Why an answer is incomplete: only the fault of its turn tells."""
+    if turn.error is None or not generation.is_whole or turn.generations[-1] is not generation:
+        return None
+    found = _INCOMPLETE.match(text_of(turn.error, "message") or "")
+    return [found.group(1)] if found else None
 
 
 def _why_it_broke_off(turn: Turn, generation: Generation) -> dict[str, Any]:

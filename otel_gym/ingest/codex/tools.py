@@ -23,6 +23,7 @@ _REFUSALS = (
     "exec_command failed",
     "failed to parse function arguments",
     "tool call error:",
+    "unable to locate image",
     "unsupported call:",
     "unsupported custom tool call:",
 )
@@ -88,6 +89,20 @@ def error_of(call: Call, turn: Turn) -> JsonObject | None:
     data = {"exit_code": exit_code, "status": status}
     known = {name: value for name, value in data.items() if value is not None}
     return {"message": _message(call, exit_code, text), **({"data": known} if known else {})}
+
+
+def ended_ns(call: Call, turn: Turn) -> int | None:
+    """When its result was there; None: nothing tells that it ended.
+
+    A result is written behind those of the calls before it, and not before the answer has ended: where Codex told
+    earlier that the tool was done, that counts.
+    """
+    if call.output_row is None:
+        return None if turn.end_ns is None else max(turn.end_ns, call.row.time_ns)
+    written_ns = max(call.output_row.time_ns, call.row.time_ns)
+    told_ms = call.facts.get("completed_at_ms")
+    told_ns = told_ms * 10**6 if type(told_ms) is int else written_ns
+    return told_ns if call.row.time_ns <= told_ns <= written_ns else written_ns
 
 
 def extra_of(call: Call, turn: Turn) -> JsonObject:
