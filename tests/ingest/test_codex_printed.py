@@ -38,6 +38,8 @@ def test_a_tool_has_its_result_and_a_fault_is_an_event() -> None:
     [tool] = spans.tools
     assert attribute(tool, "gen_ai.tool.call.result") == {"content": "after\n"}
     assert attribute(tool, "gym.tool.extra")["exit_code"] == 0
+    assert attribute(tool, "gen_ai.tool.call.arguments") == {"command": "/bin/bash -lc 'echo after'"}
+    assert tool.attributes["gym.tool.index"] == 1
     faults = [event.attributes["exception.message"] for event in spans.turns[0].events]
     assert len(faults) == 2 and all("429" in fault for fault in faults)
 

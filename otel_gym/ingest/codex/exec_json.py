@@ -27,8 +27,8 @@ SERVICE = "codex"
 AGENT = "codex"
 
 _FAILED_STATUSES = frozenset({"failed", "error"})
-# Parts of a tool's item that only its end tells.
-_RESULT_PARTS = ("id", "type", "status", "aggregated_output", "exit_code", "result", "error", "agents_states")
+# Parts of a tool's item that are no arguments.
+_RESULT_PARTS = ("id", "type", "tool", "status", "aggregated_output", "exit_code", "result", "error", "agents_states")
 _SILENT_EVENTS = frozenset({"item.updated"})
 _SILENT_ITEMS = frozenset({"todo_list"})
 
@@ -53,10 +53,17 @@ def read_printed(paths: Iterable[Path]) -> list[ImportedRollout]:
 
 @dataclass(slots=True)
 class _Tool:
+    """``arguments``: what its item said at first; ``arrival``: which result it was, 0 while there is none."""
+
     index: int
     call_id: str
     item: JsonObject
-    is_over: bool = False
+    arguments: JsonObject
+    arrival: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.arrival > 0
 
 
 @dataclass(slots=True)
@@ -87,6 +94,7 @@ class _Printed:
         self._usage: JsonObject | None = None
         self._tools: dict[str, _Tool] = {}
         self._count = 0
+        self._arrivals = 0
         self._time_ns = _time_of_id(thread_id)
 
     def take(self, event: JsonObject, place: str) -> None:
@@ -138,7 +146,8 @@ class _Printed:
             self._step().items.append(reasoning_item(text_of(item, "text")))
         elif kind not in _SILENT_ITEMS:
             tool = self._tool_of(item)
-            tool.item, tool.is_over = item, True
+            self._arrivals += 1
+            tool.item, tool.arrival = item, self._arrivals
 
     def _step(self) -> _Step:
         """The step that goes on: until one of its tools has ended and none is running, or a fault came."""
@@ -154,9 +163,9 @@ class _Printed:
         tool = self._tools.get(call_id)
         if tool is None:
             step = self._step()
-            tool = self._tools[call_id] = _Tool(self._count, call_id, item)
+            tool = self._tools[call_id] = _Tool(self._count, call_id, item, _arguments(item))
             step.tools.append(tool)
-            step.items.append(function_call_item(call_id, _tool_name(item), _arguments(item)))
+            step.items.append(function_call_item(call_id, _tool_name(item), tool.arguments))
         return tool
 
     # --- spans
@@ -219,9 +228,10 @@ class _Printed:
             "gen_ai.tool.name": _tool_name(item),
             "gen_ai.tool.type": "function",
             "gen_ai.tool.call.id": tool.call_id,
-            "gen_ai.tool.call.arguments": compact_json(_arguments(item)),
+            "gen_ai.tool.call.arguments": compact_json(tool.arguments),
             "gen_ai.tool.call.result": _result(item) if tool.is_over else None,
             names.SOURCE_INDEX: tool.index,
+            names.TOOL_INDEX: tool.arrival or None,
             names.TOOL_EXTRA: compact_json({"kind": item.get("type"), **extra}),
             names.TOOL_ERROR: compact_json(error) if error else None,
             "error.type": "tool_error" if error else None,
