@@ -22,6 +22,7 @@ _REFUSALS = (
     "collab spawn failed",
     "exec_command failed",
     "failed to parse function arguments",
+    "invalid agent id",
     "tool call error:",
     "unable to locate image",
     "unsupported call:",
