@@ -42,6 +42,13 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.source", "string", "of imported spans: transcript, stream_json, atif …", "transcript"),
     Attribute("gym.source.session_id", "string", "session that the span was imported from", "b62ec037-0595-…"),
     Attribute("gym.source.index", "int", "place in the source; orders what one agent did", "17"),
+    Attribute(
+        "gym.source.continues",
+        "string",
+        "session that this one is a fork of, and repeats nothing of",
+        "01a229a9-83d2-…",
+    ),
+    Attribute("gym.source.continues_index", "int", "first place of that session that this one does not share", "29"),
     Attribute("gym.source.version", "string", "version of the program that wrote the source", "2.1.332"),
     Attribute(
         "gym.time.known", "boolean", "false: the source gives no time, start and end are the last one before", "false"
@@ -52,6 +59,12 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.usage.provider", "string", "the usage object as the provider said it, JSON", '{"input_tokens":3,…}'),
     Attribute("gym.request.id", "string", "the provider's id of the request, by its response header", "req_011CT"),
     Attribute("gym.item", "string", "on an event: a Responses item, JSON", '{"type":"message","role":"user",…}'),
+    Attribute(
+        "gym.turn.end", "string", "how a turn ended: completed, failed or interrupted; absent: not told", "completed"
+    ),
+    Attribute(
+        "gym.call.kind", "string", "of a model call that is no step of the agent's own: `compaction`", "compaction"
+    ),
     Attribute("gym.agent.dropped_records", "int", "records of the source that were not understood", "2"),
     Attribute("gym.agent.duration_ms", "double", "of the whole run, as the harness says", "2661.0"),
     Attribute("gym.agent.total_cost_usd", "double", "of the whole run, as the harness says", "0.0421"),
@@ -178,11 +191,15 @@ SOURCE = "gym.source"
 SOURCE_SESSION_ID = "gym.source.session_id"
 SOURCE_INDEX = "gym.source.index"
 SOURCE_VERSION = "gym.source.version"
+SOURCE_CONTINUES = "gym.source.continues"
+SOURCE_CONTINUES_INDEX = "gym.source.continues_index"
 TIME_KNOWN = "gym.time.known"
 OUTPUT_ITEMS = "gym.output.items"
 PROVIDER_USAGE = "gym.usage.provider"
 REQUEST_ID = "gym.request.id"
 ITEM = "gym.item"
+TURN_END = "gym.turn.end"
+CALL_KIND = "gym.call.kind"
 AGENT_DROPPED_RECORDS = "gym.agent.dropped_records"
 AGENT_DURATION_MS = "gym.agent.duration_ms"
 AGENT_TOTAL_COST_USD = "gym.agent.total_cost_usd"
@@ -192,6 +209,7 @@ TOOL_EXTRA = "gym.tool.extra"
 TOOL_INDEX = "gym.tool.index"
 
 USER_MESSAGE_EVENT = "gym.user_message"
+CONTEXT_MESSAGE_EVENT = "gym.context_message"
 CONTEXT_BOUNDARY_EVENT = "gym.context_boundary"
 
 # Of a body: how it is written, what was cut off, what it keeps of an earlier one.
