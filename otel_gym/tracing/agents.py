@@ -27,7 +27,7 @@ from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import GEN_AI_OPERATION, identity_of_start
 from otel_gym.tracing.pipeline import active_pipeline
 from otel_gym.tracing.rewards import checked_reward, write_reward
-from otel_gym.tracing.span_scope import HoldsSpan, SpanScope
+from otel_gym.tracing.span_scope import Parent, SpanScope
 from otel_gym.wire.items.shapes import Item, message_item
 
 # A text is an input_text part of a user; else the message's parts, as the Responses API has them.
@@ -45,7 +45,7 @@ class AgentScope(SpanScope):
         version: str | None,
         conversation_id: str | None,
         description: str | None,
-        parent: HoldsSpan | Span | None,
+        parent: Parent | Span | None,
     ) -> None:
         super().__init__(parent)
         self.name = name
@@ -57,7 +57,7 @@ class AgentScope(SpanScope):
         self._spawner: SpawningTool | None = None
 
     @property
-    def key(self) -> tuple[str | None, ...]:
+    def _key(self) -> tuple[str | None, ...]:
         """Tells one agent of a rollout from another: by its id, else by its name and the call that spawned it."""
         if self.agent_id is not None:
             return ("id", self.agent_id)
@@ -87,7 +87,7 @@ class AgentScope(SpanScope):
     def _has_begun(self, context: Context) -> None:
         tool = otel_context.get_value(TOOL_KEY, context)
         if isinstance(tool, ToolScope) and self.span is not None:
-            tool.spawned(self.agent_id or self.name, self.span.get_span_context())
+            tool._spawned(self.agent_id or self.name, self.span.get_span_context())
         if self._user_message is not None:
             add_user_message(self._user_message)
 
@@ -95,7 +95,7 @@ class AgentScope(SpanScope):
 class StepScope(SpanScope):
     """One step of an agent; what ``agent_step`` returns. ``n`` is its number once it has begun."""
 
-    def __init__(self, n: int | None, parent: HoldsSpan | Span | None) -> None:
+    def __init__(self, n: int | None, parent: Parent | Span | None) -> None:
         super().__init__(parent)
         self.n = n
         self._given = n
@@ -112,7 +112,7 @@ class ToolScope(SpanScope):
     """One run of a tool; what ``execute_tool`` returns."""
 
     def __init__(
-        self, name: str | None, call_id: str | None, arguments: Any, type_: str, parent: HoldsSpan | Span | None
+        self, name: str | None, call_id: str | None, arguments: Any, type_: str, parent: Parent | Span | None
     ) -> None:
         super().__init__(parent)
         self.name = name
@@ -148,7 +148,7 @@ class ToolScope(SpanScope):
             self._set("error.type", "tool_error")
             self._set_tool_error(result if isinstance(result, str) else _json_of(result))
 
-    def spawned(self, agent: str, span_context: SpanContext) -> None:
+    def _spawned(self, agent: str, span_context: SpanContext) -> None:
         """A subagent began within this run."""
         if self.span is None or not self.span.is_recording():
             return
@@ -157,14 +157,14 @@ class ToolScope(SpanScope):
             self._subagents += (agent,)
             self._set(names.SUBAGENT_ID, self._subagents)
 
-    def of_call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Self:
-        own = super().of_call(function, arguments, named)
+    def _of_call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Self:
+        own = super()._of_call(function, arguments, named)
         own.name = self.name or getattr(function, "__name__", type(function).__name__)
         if self._arguments is None:
             own._arguments = _BoundArguments(function, arguments, named)
         return own
 
-    def returned(self, value: Any) -> None:
+    def _returned(self, value: Any) -> None:
         if not self._has_result:
             self.record_result(value)
 
@@ -219,7 +219,7 @@ def invoke_agent(
     version: str | None = None,
     conversation_id: str | None = None,
     description: str | None = None,
-    parent: HoldsSpan | Span | None = None,
+    parent: Parent | Span | None = None,
 ) -> AgentScope:
     """One turn of an agent, from the user's message until it hands control back; ``with``, ``async with`` or decorator.
 
@@ -233,7 +233,7 @@ def invoke_agent(
     return AgentScope(name, user_message, agent_id, version, conversation_id, description, parent)
 
 
-def agent_step(n: int | None = None, *, parent: HoldsSpan | Span | None = None) -> StepScope:
+def agent_step(n: int | None = None, *, parent: Parent | Span | None = None) -> StepScope:
     """One generation and the tools that it calls; ``with``, ``async with`` or decorator.
 
     n       number of the step; default: counted from 1 per agent, over its turns in this process
@@ -248,7 +248,7 @@ def execute_tool(
     arguments: Any = None,
     *,
     type: str = "function",
-    parent: HoldsSpan | Span | None = None,
+    parent: Parent | Span | None = None,
 ) -> ToolScope:
     """One run of a tool; ``with``, ``async with`` or decorator.
 
@@ -376,7 +376,7 @@ def _key_of_steps(context: Context) -> tuple[Any, ...]:
     """Of an agent within one execution of a rollout, of which other processes know the ids only."""
     rollout, agent = otel_context.get_value(ROLLOUT_KEY, context), otel_context.get_value(AGENT_KEY, context)
     execution = rollout.span.get_span_context().span_id if isinstance(rollout, Rollout) and rollout.span else 0
-    return identity_of_start(None, context), execution, agent.key if isinstance(agent, AgentScope) else None
+    return identity_of_start(None, context), execution, agent._key if isinstance(agent, AgentScope) else None
 
 
 def spawning_tool(context: Context) -> SpawningTool | None:

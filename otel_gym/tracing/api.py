@@ -92,13 +92,13 @@ class Rollout(AbstractContextManager["Rollout"]):
         pipeline = active_pipeline()
         if pipeline is None or self.span is None:
             return
-        if self.is_open_here:
+        if self._is_open_here:
             self.span.set_attributes({names.REWARD: reward, names.REWARD_TIME: time.time_ns()})
         else:
             write_reward(pipeline, reward, self.identity, trace.set_span_in_context(self.span, Context()))
 
     @property
-    def is_open_here(self) -> bool:
+    def _is_open_here(self) -> bool:
         """Whether its span takes attributes: not after its end, nor in a process that was forked from its own."""
         return self.span is not None and self.span.is_recording() and self._process == os.getpid()
 
@@ -122,16 +122,25 @@ class Rollout(AbstractContextManager["Rollout"]):
             self.run_id = identity.run_id
         surrounding = trace.get_current_span().get_span_context()
         self._attachment.attach_identity(identity)
-        context = baggage_of(identity, otel_context.set_value(ROLLOUT_KEY, self, Context()))
         if pipeline is not None:
             links = [Link(surrounding)] if surrounding.is_valid else []
             # Always a root: a trainer's span around it is linked, so that each rollout is one trace.
             self.span = pipeline.tracer.start_span(
-                names.ROLLOUT_SPAN, context, SpanKind.INTERNAL, _rollout_attributes(identity), links
+                names.ROLLOUT_SPAN,
+                baggage_of(identity, Context()),
+                SpanKind.INTERNAL,
+                _rollout_attributes(identity),
+                links,
             )
-            context = trace.set_span_in_context(self.span, context)
             open_rollouts.enter(self)
-        self._attachment.attach(context)
+        self._attachment.attach(self._inside())
+
+    def _inside(self) -> Context:
+        """OpenTelemetry's context within the rollout; the current one before it has begun."""
+        if not self._has_begun:
+            return otel_context.get_current()
+        context = baggage_of(self.identity, otel_context.set_value(ROLLOUT_KEY, self, Context()))
+        return context if self.span is None else trace.set_span_in_context(self.span, context)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

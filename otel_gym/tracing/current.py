@@ -32,16 +32,13 @@ class OwnContext(Context):
 
     def give_way(self) -> None:
         """Says from now on what surrounded it, to whoever still has it: each look-up finds the old or the new."""
-        outer = self.outer
-        while isinstance(outer, OwnContext) and not outer.is_open:
-            outer = outer.outer
         ours = [self, *self._say_the_same]
         for context in ours:
-            dict.update(context, outer)
-            for key in list(context.keys() - outer.keys()):
+            dict.update(context, self.outer)
+            for key in list(context.keys() - self.outer.keys()):
                 dict.pop(context, key, None)
-        if isinstance(outer, OwnContext):
-            outer._say_the_same += ours
+        if isinstance(self.outer, OwnContext):
+            self.outer._say_the_same += ours
 
 
 class Attachment:
@@ -72,13 +69,13 @@ class Attachment:
         if self.context is None:
             return
         self.context.is_open = False
-        if self._context_token is None:
-            return
-        current = otel_context.get_current()
-        is_covered = isinstance(current, OwnContext) and current.is_open  # by a generator that goes on
-        if is_covered or not restore(self._context_token):
-            self.context.give_way()
-        self._context_token = None
+        if self._context_token is not None:
+            current = otel_context.get_current()
+            is_covered = isinstance(current, OwnContext) and current.is_open  # by a generator that goes on
+            if is_covered or not restore(self._context_token):
+                self.context.give_way()
+            self._context_token = None
+        self.context = None  # it holds what holds this: they would wait for the garbage collector
 
     @contextmanager
     def suspended(self) -> Iterator[None]:

@@ -27,9 +27,9 @@ def _coroutine(scope: SpanScope, function: Function) -> Function:
     async def traced(*arguments: Any, **named: Any) -> Any:
         if active_pipeline() is None:
             return await function(*arguments, **named)
-        with scope.of_call(function, arguments, named) as own:
+        with scope._of_call(function, arguments, named) as own:
             value = await function(*arguments, **named)
-            own.returned(value)
+            own._returned(value)
             return value
 
     return traced
@@ -40,9 +40,9 @@ def _plain(scope: SpanScope, function: Function) -> Function:
     def traced(*arguments: Any, **named: Any) -> Any:
         if active_pipeline() is None:
             return function(*arguments, **named)
-        with scope.of_call(function, arguments, named) as own:
+        with scope._of_call(function, arguments, named) as own:
             value = function(*arguments, **named)
-            own.returned(value)
+            own._returned(value)
             return value
 
     return traced
@@ -51,7 +51,7 @@ def _plain(scope: SpanScope, function: Function) -> Function:
 def _generator(scope: SpanScope, function: Function) -> Function:
     @wraps(function)
     def traced(*arguments: Any, **named: Any) -> Generator[Any, Any, Any]:
-        with scope.of_call(function, arguments, named) as own:
+        with scope._of_call(function, arguments, named) as own:
             generator = function(*arguments, **named)
             step, value = generator.send, None
             while True:
@@ -60,7 +60,7 @@ def _generator(scope: SpanScope, function: Function) -> Function:
                 except StopIteration as stop:
                     return stop.value
                 try:
-                    with own.suspended():
+                    with own._suspended():
                         value = yield made
                     step = generator.send
                 except GeneratorExit:
@@ -75,7 +75,7 @@ def _generator(scope: SpanScope, function: Function) -> Function:
 def _async_generator(scope: SpanScope, function: Function) -> Function:
     @wraps(function)
     async def traced(*arguments: Any, **named: Any) -> AsyncGenerator[Any, Any]:
-        with scope.of_call(function, arguments, named) as own:
+        with scope._of_call(function, arguments, named) as own:
             generator = function(*arguments, **named)
             step, value = generator.asend, None
             while True:
@@ -84,7 +84,7 @@ def _async_generator(scope: SpanScope, function: Function) -> Function:
                 except StopAsyncIteration:
                     return
                 try:
-                    with own.suspended():
+                    with own._suspended():
                         value = yield made
                     step = generator.asend
                 except GeneratorExit:

@@ -33,19 +33,20 @@ R = TypeVar("R")
 _MESSAGE_CHARACTERS = 1000
 
 
-class HoldsSpan(Protocol):
+class Parent(Protocol):
     """A rollout, or a span of agent code."""
 
-    span: Span | None
-    _attachment: Attachment
+    def _inside(self) -> Context:
+        """The context within it; where it has not begun, or tracing is off, the current one."""
 
 
 class SpanScope:
     """``span`` is OpenTelemetry's, for attributes of your own; None where tracing is off."""
 
-    def __init__(self, parent: HoldsSpan | Span | None) -> None:
+    def __init__(self, parent: Parent | Span | None) -> None:
         self.span: Span | None = None
         self._parent = parent
+        self._around: Context | None = None
         self._attachment = Attachment()
         self._keeps_content = False
 
@@ -86,21 +87,28 @@ class SpanScope:
         """``function``, plain, async or a generator of either kind, with a span of its own around each call."""
         return decorated(self, function)
 
-    def of_call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Self:
+    def _of_call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Self:
         """The scope of one call of what this one decorates."""
         return copy(self)
 
-    def suspended(self) -> AbstractContextManager[None]:
+    def _inside(self) -> Context:
+        """The context within the span; where it has not begun, or tracing is off, the current one."""
+        if self.span is None or self._around is None:
+            return otel_context.get_current()
+        return self._inner(trace.set_span_in_context(self.span, self._around))
+
+    def _suspended(self) -> AbstractContextManager[None]:
         """Within it the span is not current: a decorated generator hands a value to its consumer."""
         return self._attachment.suspended()
 
-    def returned(self, value: Any) -> None:
+    def _returned(self, value: Any) -> None:
         """Hears what a decorated function returned."""
 
     def _begin(self, pipeline: Pipeline) -> None:
         self._keeps_content = pipeline.content.bodies
         self._attachment, self.span = Attachment(), None
         context, identity, assumed = self._surroundings()
+        self._around = context
         if identity is not None:
             self._attachment.attach_identity(identity)
         self.span = pipeline.tracer.start_span(
@@ -110,13 +118,13 @@ class SpanScope:
             _known({**self._attributes(context), **assumed}),
             self._links(context),
         )
-        self._attachment.attach(self._inner(trace.set_span_in_context(self.span, context)))
+        self._attachment.attach(self._inside())
         self._has_begun(context)
 
     def _surroundings(self) -> tuple[Context, Identity | None, dict[str, AttributeValue]]:
         """Where the span begins, ids that are not current there, and how these came about."""
         if self._parent is not None:
-            context = _context_of(self._parent)
+            context = _context_in(self._parent)
             return context, identity_from_baggage(context), {}
         context = otel_context.get_current()
         if trace.get_current_span(context).get_span_context().is_valid:
@@ -170,11 +178,8 @@ class SpanScope:
         """After the span is current; ``context`` is what surrounds it."""
 
 
-def _context_of(parent: HoldsSpan | Span) -> Context:
-    if isinstance(parent, Span):
-        return trace.set_span_in_context(parent)
-    context = parent._attachment.context or otel_context.get_current()
-    return context if parent.span is None else trace.set_span_in_context(parent.span, context)
+def _context_in(parent: Parent | Span) -> Context:
+    return trace.set_span_in_context(parent) if isinstance(parent, Span) else parent._inside()
 
 
 def _known(attributes: dict[str, AttributeValue | None]) -> dict[str, AttributeValue]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -463,3 +465,19 @@ def test_open_agents_steps_and_tools_have_start_records(live_store: LiveStore):
         ("execute_tool t", None),
     ]
     assert spans[3].attributes["gen_ai.tool.call.arguments"] == '{"city":"Paris"}'
+
+
+def test_what_a_tool_and_a_rollout_held_is_let_go_at_their_end_without_the_garbage_collector(live_store: LiveStore):
+    def run() -> list[weakref.ref[Any]]:
+        rollout, agent = otel_gym.rollout(1, 0), otel_gym.invoke_agent("a")
+        step, tool = otel_gym.agent_step(), otel_gym.execute_tool("t")
+        with rollout, agent, step, tool:
+            tool.record_result("x")
+        return [weakref.ref(held) for held in (rollout, agent, step, tool)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert [held() for held in run()] == [None] * 4
+    finally:
+        gc.enable()
