@@ -9,7 +9,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from itertools import count
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 from opentelemetry import context as otel_context
@@ -28,6 +28,7 @@ from otel_gym.tracing.membership import GEN_AI_OPERATION, identity_of_start
 from otel_gym.tracing.pipeline import active_pipeline
 from otel_gym.tracing.rewards import checked_reward, write_reward
 from otel_gym.tracing.span_scope import Parent, SpanScope
+from otel_gym.tracing.step_numbers import StepNumbers
 from otel_gym.wire.items.shapes import Item, message_item
 
 # A text is an input_text part of a user; else the message's parts, as the Responses API has them.
@@ -104,7 +105,7 @@ class StepScope(SpanScope):
         return names.AGENT_STEP_SPAN
 
     def _attributes(self, context: Context) -> dict[str, AttributeValue | None]:
-        self.n = _steps.number(context, self._given)
+        self.n = _step_number(context, self._given)
         return {names.STEP_INDEX: self.n}
 
 
@@ -351,32 +352,17 @@ def context_compacted(
     span.add_event(names.CONTEXT_BOUNDARY_EVENT, {names.ITEM: safe_json(known)})
 
 
-class _StepNumbers:
-    """The next step's number of each agent. Without a lock: each step is one that no other thread can cut in two."""
-
-    _MOST_AGENTS = 4096
-
-    def __init__(self) -> None:
-        self._next: dict[tuple[Any, ...], count[int]] = {}
-
-    def number(self, context: Context, given: int | None) -> int:
-        key = _key_of_steps(context)
-        if given is not None:
-            self._next[key] = count(given + 1)
-            return given
-        if len(self._next) >= self._MOST_AGENTS:
-            self._next.pop(next(iter(self._next)), None)
-        return next(self._next.setdefault(key, count(1)))
+# Of rollouts that another process runs.
+_steps_elsewhere = StepNumbers()
 
 
-_steps = _StepNumbers()
-
-
-def _key_of_steps(context: Context) -> tuple[Any, ...]:
-    """Of an agent within one execution of a rollout, of which other processes know the ids only."""
-    rollout, agent = otel_context.get_value(ROLLOUT_KEY, context), otel_context.get_value(AGENT_KEY, context)
-    execution = rollout.span.get_span_context().span_id if isinstance(rollout, Rollout) and rollout.span else 0
-    return identity_of_start(None, context), execution, agent._key if isinstance(agent, AgentScope) else None
+def _step_number(context: Context, given: int | None) -> int:
+    """Within one execution of the rollout, where it runs in this process; else of all that have its id."""
+    held, rollout = otel_context.get_value(AGENT_KEY, context), otel_context.get_value(ROLLOUT_KEY, context)
+    agent = held._key if isinstance(held, AgentScope) else None
+    if isinstance(rollout, Rollout):
+        return rollout.step_numbers.take(agent, given)
+    return _steps_elsewhere.take((identity_of_start(None, context), agent), given)
 
 
 def spawning_tool(context: Context) -> SpawningTool | None:
@@ -422,7 +408,7 @@ class _BoundArguments(NamedTuple):
 
     def by_name(self) -> dict[str, Any]:
         try:
-            signature = inspect.signature(self.function)
+            signature = _signature_of(self.function)
             bound = signature.bind(*self.positional, **self.named).arguments
         except (TypeError, ValueError):  # a call that will fail, or a function that says nothing of itself
             return {"arguments": list(self.positional), **self.named}
@@ -432,6 +418,14 @@ class _BoundArguments(NamedTuple):
             found |= value if kinds[name] is inspect.Parameter.VAR_KEYWORD else {name: value}
         found.pop("self", None)
         return found
+
+
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Kept for plain functions: to find it costs more than all else that a tool's span does."""
+    return _known_signature(function) if inspect.isfunction(function) else inspect.signature(function)
+
+
+_known_signature = lru_cache(maxsize=1024)(inspect.signature)
 
 
 def _arguments_json(arguments: Any) -> str | None:

@@ -40,6 +40,7 @@ from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.pipeline import active_pipeline
 from otel_gym.tracing.rewards import checked_reward, write_reward
+from otel_gym.tracing.step_numbers import StepNumbers
 
 
 class Rollout(AbstractContextManager["Rollout"]):
@@ -51,6 +52,7 @@ class Rollout(AbstractContextManager["Rollout"]):
         self.span: Span | None = None
         self._has_begun = False
         self._process = 0
+        self.step_numbers = StepNumbers()
         self._attachment = Attachment()
 
     @property
@@ -115,6 +117,7 @@ class Rollout(AbstractContextManager["Rollout"]):
 
     def _begin(self) -> None:
         self._has_begun, self._process, self._attachment = True, os.getpid(), Attachment()
+        self.step_numbers = StepNumbers()
         pipeline = active_pipeline()
         identity = self.identity
         if pipeline is not None:

@@ -6,7 +6,7 @@ Knows how a span begins and ends, whatever happens between; what it says is its 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
@@ -47,7 +47,7 @@ class SpanScope:
         self.span: Span | None = None
         self._parent = parent
         self._around: Context | None = None
-        self._attachment = Attachment()
+        self._attachment: Attachment | None = None
         self._keeps_content = False
 
     def __enter__(self) -> Self:
@@ -69,6 +69,8 @@ class SpanScope:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._attachment is None:
+            return
         try:
             self._leave(error)
         except BaseException as interrupt:
@@ -99,18 +101,19 @@ class SpanScope:
 
     def _suspended(self) -> AbstractContextManager[None]:
         """Within it the span is not current: a decorated generator hands a value to its consumer."""
-        return self._attachment.suspended()
+        return nullcontext() if self._attachment is None else self._attachment.suspended()
 
     def _returned(self, value: Any) -> None:
         """Hears what a decorated function returned."""
 
     def _begin(self, pipeline: Pipeline) -> None:
         self._keeps_content = pipeline.content.bodies
-        self._attachment, self.span = Attachment(), None
+        attachment = self._attachment = Attachment()
+        self.span = None
         context, identity, assumed = self._surroundings()
         self._around = context
         if identity is not None:
-            self._attachment.attach_identity(identity)
+            attachment.attach_identity(identity)
         self.span = pipeline.tracer.start_span(
             self._name(),
             context,
@@ -118,7 +121,7 @@ class SpanScope:
             _known({**self._attributes(context), **assumed}),
             self._links(context),
         )
-        self._attachment.attach(self._inside())
+        attachment.attach(self._inside())
         self._has_begun(context)
 
     def _surroundings(self) -> tuple[Context, Identity | None, dict[str, AttributeValue]]:
@@ -138,7 +141,8 @@ class SpanScope:
 
     def _leave(self, error: BaseException | None) -> None:
         """Restores what surrounded the span and ends it; called again it does what an interrupt cut off."""
-        self._attachment.release()
+        if self._attachment is not None:
+            self._attachment.release()
         if self.span is None or not self.span.is_recording():
             return
         if error is not None and not isinstance(error, GeneratorExit):  # a consumer that has enough is no error

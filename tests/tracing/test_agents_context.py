@@ -394,3 +394,12 @@ def test_what_others_left_current_inside_a_span_goes_with_it(live_store: LiveSto
         with otel_gym.agent_step():
             trace.use_span(trace.get_tracer("others").start_span("leaked")).__enter__()
         assert current_span_id() == here
+
+
+def test_steps_of_a_rollout_that_runs_elsewhere_are_counted_by_its_id(live_store: LiveStore):
+    def turn(rollout_id: str) -> int | None:
+        step = otel_gym.agent_step()
+        with otel_gym.attached({"baggage": f"gym.rollout.id={rollout_id}"}), otel_gym.invoke_agent("server"), step:
+            return step.n
+
+    assert [turn(rollout_id) for rollout_id in ("21-0", "22-0", "21-0")] == [1, 1, 2]
