@@ -50,6 +50,16 @@ class HeldIdentity(Identity):
     is_taken_back = False
 
 
+class RequestIdentity(Identity):
+    """That of a request. ``is_over``: it was answered.
+
+    A keep-alive connection may start its next request in the context of the last one (CPython issue 140947): what is
+    current there then is no identity of the next.
+    """
+
+    is_over = False
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutIndices:
     task_index: int
@@ -151,6 +161,11 @@ def current_identity() -> Identity | None:
     while isinstance(identity, HeldIdentity) and identity.is_taken_back:
         identity = identity.outer
     return identity
+
+
+def is_leftover(identity: Identity | None) -> bool:
+    """Whether it is that of a request that was answered: a request that starts now has not got it."""
+    return isinstance(identity, RequestIdentity) and identity.is_over
 
 
 def set_identity(identity: Identity | None) -> Token[Identity | None]:
