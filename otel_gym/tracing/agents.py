@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Link, Span, SpanContext
 from opentelemetry.util.types import AttributeValue
 
@@ -132,8 +133,8 @@ class ToolScope(SpanScope):
         """
         if self.span is None:
             return
-        if not self.span.is_recording():
-            log_once("a tool's result came after its span had ended and is not stored", with_traceback=False)
+        if not self._is_open_here:
+            _say_late(self.span, "a tool's result came after its span had ended, or in a forked process: not stored")
             return
         try:
             self._record(result, is_error, extra)
@@ -151,7 +152,7 @@ class ToolScope(SpanScope):
 
     def _spawned(self, agent: str, span_context: SpanContext) -> None:
         """A subagent began within this run."""
-        if self.span is None or not self.span.is_recording():
+        if self.span is None or not self._is_open_here:
             return
         self.span.add_link(span_context)
         if agent not in self._subagents:
@@ -380,11 +381,21 @@ def _span_of_events() -> Span | None:
     for key in (AGENT_KEY, ROLLOUT_KEY):
         holder = otel_context.get_value(key)
         if isinstance(holder, AgentScope | Rollout) and holder.span is not None:
-            if holder.span.is_recording():
+            if holder._is_open_here:
                 return holder.span
-            break
-    log_once("a message came while no agent and no rollout of this process was open: not stored", with_traceback=False)
+            _say_late(holder.span, _NO_AGENT)
+            return None
+    log_once(_NO_AGENT, with_traceback=False)
     return None
+
+
+_NO_AGENT = "a message came while no agent and no rollout of this process was open: not stored"
+
+
+def _say_late(span: Span, problem: str) -> None:
+    """Unless another's sampler dropped the span, so that nothing of it is stored."""
+    if isinstance(span, ReadableSpan):
+        log_once(problem, with_traceback=False)
     return None
 
 
@@ -416,8 +427,7 @@ class _BoundArguments(NamedTuple):
         found: dict[str, Any] = {}
         for name, value in bound.items():
             found |= value if kinds[name] is inspect.Parameter.VAR_KEYWORD else {name: value}
-        found.pop("self", None)
-        return found
+        return {name: value for name, value in found.items() if name not in ("self", "cls")}
 
 
 def _signature_of(function: Callable[..., Any]) -> inspect.Signature:

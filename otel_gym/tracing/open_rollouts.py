@@ -50,10 +50,11 @@ def find(identity: Identity) -> OpenRollout | None:
     return found[0] if len(found) == 1 else None
 
 
-def _new_lock_after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
+def _forget_after_fork() -> None:
+    """They are open in the parent: a worker that was forked meanwhile may work for others later."""
+    global _lock, _open, _not_alone
+    _lock, _open, _not_alone = threading.Lock(), weakref.WeakSet(), weakref.WeakSet()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock_after_fork)
+    os.register_at_fork(after_in_child=_forget_after_fork)

@@ -5,6 +5,7 @@ Knows how a span begins and ends, whatever happens between; what it says is its 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
@@ -49,6 +50,7 @@ class SpanScope:
         self._around: Context | None = None
         self._attachment: Attachment | None = None
         self._keeps_content = False
+        self._process = 0
 
     def __enter__(self) -> Self:
         pipeline = active_pipeline()
@@ -99,6 +101,11 @@ class SpanScope:
             return otel_context.get_current()
         return self._inner(trace.set_span_in_context(self.span, self._around))
 
+    @property
+    def _is_open_here(self) -> bool:
+        """Whether its span takes what is said: not after its end, nor in a process that was forked from its own."""
+        return self.span is not None and self.span.is_recording() and self._process == os.getpid()
+
     def _suspended(self) -> AbstractContextManager[None]:
         """Within it the span is not current: a decorated generator hands a value to its consumer."""
         return nullcontext() if self._attachment is None else self._attachment.suspended()
@@ -109,7 +116,7 @@ class SpanScope:
     def _begin(self, pipeline: Pipeline) -> None:
         self._keeps_content = pipeline.content.bodies
         attachment = self._attachment = Attachment()
-        self.span = None
+        self.span, self._process = None, os.getpid()
         context, identity, assumed = self._surroundings()
         self._around = context
         if identity is not None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from pydantic import BaseModel
 
 import otel_gym
@@ -446,6 +447,16 @@ def test_under_a_provider_of_others_the_same_is_stored_and_their_processors_see_
     spans = list(Store(tmp_path).spans(ROLLOUT_ID))
     assert len(spans) == 17
     assert {(span.run_id, span.trace_id) for span in spans} == {("run-1", spans[0].trace_id)}
+
+
+def test_spans_that_a_sampler_of_others_drops_are_no_late_ones(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logs, "_said", set())
+    otel_gym.configure(directory=tmp_path, tracer_provider=TracerProvider(ALWAYS_OFF))
+    with otel_gym.rollout(1, 0) as rollout, otel_gym.invoke_agent("a", user_message="x"):
+        with otel_gym.agent_step(), otel_gym.execute_tool("t") as tool:
+            tool.record_result(1)
+        rollout.record_reward(1.0)
+    assert caplog.records == []
 
 
 def test_open_agents_steps_and_tools_have_start_records(live_store: LiveStore):

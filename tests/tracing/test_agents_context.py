@@ -210,6 +210,29 @@ def test_a_forked_child_goes_on_below_the_span_that_was_open(live_store: LiveSto
     assert [span.name for span in spans].count("rollout") == 1
 
 
+def test_a_worker_that_was_forked_within_a_rollout_took_later_ones_for_it(live_store: LiveStore):
+    def in_thread(call_id: str) -> None:
+        thread = threading.Thread(target=run_tool, args=(call_id,))
+        thread.start()
+        thread.join()
+
+    with otel_gym.rollout(1, 0), otel_gym.invoke_agent("a"):
+        child = os.fork()
+        if child == 0:
+            try:
+                in_thread("without context")
+                otel_gym.add_user_message("cannot be kept")
+                with otel_gym.rollout(2, 0):
+                    in_thread("of the only one here")
+                otel_gym.flush(10)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+    assert list(tools_of(live_store.spans("unassigned"))) == ["without context"]
+    assert list(tools_of(live_store.spans("2-0"))) == ["of the only one here"]
+    assert not tools_of(live_store.spans("1-0"))
+
+
 def test_a_carrier_that_says_nothing_changes_nothing(live_store: LiveStore):
     with otel_gym.rollout(1, 0):
         here = current_span_id()
