@@ -5,11 +5,7 @@ With tracing off all of it works, records nothing and costs next to nothing.
 
 from __future__ import annotations
 
-import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 from opentelemetry import context as otel_context
@@ -19,7 +15,7 @@ from opentelemetry.trace import Link, Span, SpanContext
 from opentelemetry.util.types import AttributeValue
 
 from otel_gym import conventions as names
-from otel_gym.content import described, safe_json, safe_text
+from otel_gym.content import described, safe_json
 from otel_gym.identity import Identity, checked_id
 from otel_gym.tracing import open_rollouts
 from otel_gym.tracing.api import Rollout
@@ -30,6 +26,7 @@ from otel_gym.tracing.pipeline import active_pipeline
 from otel_gym.tracing.rewards import checked_reward, write_reward
 from otel_gym.tracing.span_scope import Parent, SpanScope
 from otel_gym.tracing.step_numbers import StepNumbers
+from otel_gym.tracing.tool_content import BoundArguments, arguments_json, json_of, result_json
 from otel_gym.wire.items.shapes import Item, message_item
 
 # A text is an input_text part of a user; else the message's parts, as the Responses API has them.
@@ -144,11 +141,11 @@ class ToolScope(SpanScope):
     def _record(self, result: Any, is_error: bool, extra: Mapping[str, Any] | None) -> None:
         self._has_result = True
         if self._keeps_content:
-            self._set("gen_ai.tool.call.result", _result_json(result))
+            self._set("gen_ai.tool.call.result", result_json(result))
             self._set(names.TOOL_EXTRA, None if extra is None else safe_json(extra))
         if is_error:
             self._set("error.type", "tool_error")
-            self._set_tool_error(result if isinstance(result, str) else _json_of(result))
+            self._set_tool_error(result if isinstance(result, str) else json_of(result))
 
     def _spawned(self, agent: str, span_context: SpanContext) -> None:
         """A subagent began within this run."""
@@ -163,7 +160,7 @@ class ToolScope(SpanScope):
         own = super()._of_call(function, arguments, named)
         own.name = self.name or getattr(function, "__name__", type(function).__name__)
         if self._arguments is None:
-            own._arguments = _BoundArguments(function, arguments, named)
+            own._arguments = BoundArguments(function, arguments, named)
         return own
 
     def _returned(self, value: Any) -> None:
@@ -187,7 +184,7 @@ class ToolScope(SpanScope):
             "gen_ai.tool.name": self.name,
             "gen_ai.tool.type": self._type,
             "gen_ai.tool.call.id": self.call_id,
-            "gen_ai.tool.call.arguments": _arguments_json(self._arguments) if self._keeps_content else None,
+            "gen_ai.tool.call.arguments": arguments_json(self._arguments) if self._keeps_content else None,
             "gen_ai.agent.name": None if agent is None else agent.name,
             "gen_ai.conversation.id": None if agent is None else agent.conversation_id,
         }
@@ -408,76 +405,3 @@ def _identity_of(text: str) -> Identity:
     """Of ``run/rollout``, or of a rollout alone."""
     run_id, slash, rollout_id = text.rpartition("/")
     return Identity(checked_id(rollout_id), checked_id(run_id, "run id") if slash else None)
-
-
-class _BoundArguments(NamedTuple):
-    """A call's arguments, bound to the function's parameters only if they are recorded."""
-
-    function: Callable[..., Any]
-    positional: tuple[Any, ...]
-    named: dict[str, Any]
-
-    def by_name(self) -> dict[str, Any]:
-        try:
-            signature = _signature_of(self.function)
-            bound = signature.bind(*self.positional, **self.named).arguments
-        except (TypeError, ValueError):  # a call that will fail, or a function that says nothing of itself
-            return {"arguments": list(self.positional), **self.named}
-        kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
-        found: dict[str, Any] = {}
-        for name, value in bound.items():
-            found |= value if kinds[name] is inspect.Parameter.VAR_KEYWORD else {name: value}
-        return {name: value for name, value in found.items() if name not in ("self", "cls")}
-
-
-def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """Kept for plain functions: to find it costs more than all else that a tool's span does."""
-    return _known_signature(function) if inspect.isfunction(function) else inspect.signature(function)
-
-
-_known_signature = lru_cache(maxsize=1024)(inspect.signature)
-
-
-def _arguments_json(arguments: Any) -> str | None:
-    if arguments is None:
-        return None
-    if isinstance(arguments, _BoundArguments):
-        return _json_of(arguments.by_name())
-    if isinstance(arguments, str) and _is_json(arguments):
-        return arguments
-    return _json_of(arguments)
-
-
-def _result_json(result: Any) -> str:
-    return safe_json({"content": result}) if isinstance(result, str) else _json_of(result)
-
-
-def _json_of(value: Any) -> str:
-    """Also of what describes itself in JSON's terms (a pydantic model, a dataclass); never an exception."""
-    try:
-        return safe_text(
-            json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_as_plain)
-        )
-    except Exception:  # NaN, a cycle, an object of the user's that fails when it is read
-        return safe_json(value)
-
-
-def _as_plain(value: Any) -> Any:
-    dump = getattr(value, "model_dump", None)
-    if callable(dump):
-        return dump(mode="json")
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    raise TypeError("safe_json knows what to do")
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text, parse_constant=_refused)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
