@@ -15,6 +15,7 @@ STORE_VERSION = "1"
 
 ROLLOUT_SPAN = "rollout"
 AGENT_STEP_SPAN = "agent_step"
+REWARD_SPAN = "record_reward"
 
 # A gym span without a rollout id is filed under this name; no rollout may be called so.
 UNASSIGNED = "unassigned"
@@ -37,8 +38,23 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.rollout.index", "int", "which rollout of its task", "0"),
     Attribute("gym.rollout.attempt", "int", "which try of this rollout; absent for the first", "1"),
     Attribute("gym.reward", "double", "the verifier's verdict on the rollout", "1.0"),
+    Attribute(
+        "gym.reward.time_ns", "int", "when the reward on a `rollout` span was given, UTC ns", "1796000000123456789"
+    ),
+    Attribute(
+        "gym.rollout.id.assumed",
+        "boolean",
+        "the span had no context; its rollout is the only one that was open in its process",
+        "true",
+    ),
     Attribute("gym.step.index", "int", "which step of its agent, from 1", "3"),
     Attribute("gym.spawned_by", "string", "on a subagent: the id of the tool call that spawned it", "toolu_01A"),
+    Attribute(
+        "gym.subagent.id",
+        "string[]",
+        "on a tool's run: the subagents that it spawned, by id, else by name; it is linked to their spans too",
+        '["explore-1"]',
+    ),
     Attribute("gym.source", "string", "of imported spans: transcript, stream_json, atif …", "transcript"),
     Attribute("gym.source.session_id", "string", "session that the span was imported from", "b62ec037-0595-…"),
     Attribute("gym.source.index", "int", "place in the source; orders what one agent did", "17"),
@@ -156,6 +172,8 @@ TASK_INDEX = "gym.rollout.task_index"
 ROLLOUT_INDEX = "gym.rollout.index"
 ATTEMPT = "gym.rollout.attempt"
 REWARD = "gym.reward"
+REWARD_TIME = "gym.reward.time_ns"
+ROLLOUT_ID_ASSUMED = "gym.rollout.id.assumed"
 MODEL_CALL_ID = "gym.model_call.id"
 MODEL_REF_TYPE = "gym.model_ref.type"
 MODEL_REF_NAME = "gym.model_ref.name"
@@ -187,6 +205,7 @@ LOCAL_RESPONSE_REASON = "gym.execution.local_response_reason"
 
 STEP_INDEX = "gym.step.index"
 SPAWNED_BY = "gym.spawned_by"
+SUBAGENT_ID = "gym.subagent.id"
 SOURCE = "gym.source"
 SOURCE_SESSION_ID = "gym.source.session_id"
 SOURCE_INDEX = "gym.source.index"
