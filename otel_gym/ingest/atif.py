@@ -135,15 +135,14 @@ class _Importer:
     def add(self, key: str, document: AtifTrajectory, place: _Place, now_ns: int) -> None:
         """With the files that go on with it."""
         step_number = 0
-        following: str | None = key
-        while following is not None and following not in self._added:
-            self._added.add(following)
-            agent = self._add_document(following, document, place, now_ns, step_number)
+        while key not in self._added:
+            self._added.add(key)
+            agent = self._add_document(key, document, place, now_ns, step_number)
             step_number, now_ns = agent.step_number, agent.now_ns
             following = document.continued_trajectory_ref
-            if following not in self._files:
+            if following is None or following not in self._files:
                 return
-            document = self._files[following].document
+            key, document = following, self._files[following].document
 
     def _add_document(self, key: str, document: AtifTrajectory, place: _Place, now_ns: int, step_number: int) -> _Agent:
         own = {
