@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from otel_gym.cli.common import AddressCommand, CommandError, Directory, Run, open_store, progress, reader
 from otel_gym.cli.formats import counted
-from otel_gym.store.reader import Store
+from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.views.counted_calls import LaterAttempts, counted_calls
 from otel_gym.views.selection import NO_RUN, selected_rollouts
+from otel_gym.views.trajectory_rows import counting_rollouts, generation_rows, trajectory_rows
 
 app = typer.Typer(
     help="Write what a store holds in the forms that others read.", no_args_is_help=True, rich_markup_mode=None
@@ -29,17 +31,26 @@ def export() -> None:
     """Write what a store holds in the forms that others read."""
 
 
+Rollouts = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[[RUN/]ROLLOUT]...",
+        help="Only these, superseded or not; default: what counts in the store.",
+        show_default=False,
+    ),
+]
+LinesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--output", metavar="FILE", help="File to write; - is stdout.  [default: stdout]", show_default=False
+    ),
+]
+
+
 @app.command("model-calls", cls=AddressCommand, short_help="Write the ModelCallRecords.")
 @reader
 def model_calls(
-    rollouts: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[[RUN/]ROLLOUT]...",
-            help="Only these, superseded or not; default: what counts in the store.",
-            show_default=False,
-        ),
-    ] = None,
+    rollouts: Rollouts = None,
     format: Annotated[
         str | None,
         typer.Option(
@@ -49,12 +60,7 @@ def model_calls(
             show_default=False,
         ),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="File to write; - is stdout.  [default: stdout]", show_default=False
-        ),
-    ] = None,
+    output: LinesFile = None,
     every: Annotated[
         bool,
         typer.Option("--all", help="Also superseded attempts, executions that do not count, calls of no certain run."),
@@ -95,12 +101,76 @@ def model_calls(
             return store
         try:
             number = FILE_WRITERS[form](rows, output)
-        except BrokenPipeError:
-            raise  # the reader of a FIFO left
         except OSError as error:
-            raise CommandError(f"{output} cannot be written: {error.strerror}; give another -o FILE") from None
+            raise _not_written(output, error) from None
     typer.echo(f"{counted(number, 'model call')} written to {output}", err=True)
     return store
+
+
+@app.command("trajectory", cls=AddressCommand, short_help="Write the trajectories of agents.")
+@reader
+def trajectory(
+    rollouts: Rollouts = None, output: LinesFile = None, directory: Directory = None, run: Run = None
+) -> Store:
+    """Write the trajectories as JSON lines: one agent each, with its subagents in it.
+
+    `output` holds the items of the Responses API in order, each with its `agent_step_no`; `generations` what each step
+    cost; `gaps` what is known to be missing. docs/trajectories.md has the rest.
+
+    \b
+    Example:
+        otel-gym export trajectory 2-0
+        otel-gym export trajectory --run latest -o trajectories.jsonl
+    """
+    return _write_rows(trajectory_rows, "trajectory", "trajectories", rollouts, output, directory, run)
+
+
+@app.command("generations", cls=AddressCommand, short_help="Write what each generation of each agent cost.")
+@reader
+def generations(
+    rollouts: Rollouts = None, output: LinesFile = None, directory: Directory = None, run: Run = None
+) -> Store:
+    """Write one row a generation as JSON lines: its agent and step, model, ids, tokens, times.
+
+    \b
+    Example:
+        otel-gym export generations --run latest -o generations.jsonl
+    """
+    return _write_rows(generation_rows, "generation", "generations", rollouts, output, directory, run)
+
+
+def _write_rows(
+    rows_of: Callable[[Iterable[RolloutSpans]], Iterator[dict[str, Any]]],
+    thing: str,
+    things: str,
+    rollouts: list[str] | None,
+    output: Path | None,
+    directory: Path | None,
+    run: str | None,
+) -> Store:
+    from otel_gym.views.model_calls_export import print_json_lines, write_json_lines  # pyarrow is slow to load
+
+    store = open_store(directory)
+    to_stdout = output is None or output == STDOUT
+    with progress("exporting", printing=to_stdout) as advancing:
+        selected = selected_rollouts(store, rollouts or [], run, advancing)
+        counting = counting_rollouts(selected, LaterAttempts(store), named=bool(rollouts) or run == NO_RUN)
+        if output is None or to_stdout:
+            print_json_lines(rows_of(counting), sys.stdout)
+            return store
+        try:
+            number = write_json_lines(rows_of(counting), output)
+        except OSError as error:
+            raise _not_written(output, error) from None
+    typer.echo(f"{number:,} {thing if number == 1 else things} written to {output}", err=True)
+    return store
+
+
+def _not_written(output: Path, error: OSError) -> Exception:
+    """A reader of a FIFO that left is no failure, and goes on as it is."""
+    if isinstance(error, BrokenPipeError):
+        return error
+    return CommandError(f"{output} cannot be written: {error.strerror}; give another -o FILE")
 
 
 def _format(named: str | None, output: Path | None) -> str:

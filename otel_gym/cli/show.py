@@ -6,21 +6,26 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from otel_gym import conventions as names
 from otel_gym.cli.common import AsJson, Directory, Run, console, open_store, print_json, reader
 from otel_gym.cli.formats import count, milliseconds, number, utc
 from otel_gym.content import safe_json
 from otel_gym.conventions import REWARD
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.store.reader import RolloutSpans, Store
-from otel_gym.store.span import KIND_SERVER, STATUS_ERROR
+from otel_gym.store.span import KIND_SERVER, STATUS_ERROR, StoredSpan
+from otel_gym.views.agent_tree import OPERATION, is_agent, is_step, is_tool
 from otel_gym.views.selection import find_rollout
 from otel_gym.views.span_tree import SpanNode, span_tree
 from otel_gym.views.summary import is_streamed
 
 ARGUMENTS_SHOWN = 60
+BAR_WIDTH = 32
+BAR_STYLES = {"chat": "cyan", "execute_tool": "magenta", "invoke_agent": "green"}
 
 
 @reader
@@ -48,6 +53,8 @@ def show(
     top = span_tree(found)
     if json:
         print_json(_row(node, depth) for node, depth in _walk(top, 0))
+    elif any(is_agent(span) or is_step(span) for span in found.spans):
+        console().print(timeline(found, top))
     else:
         console().print(rollout_tree(found, top))
     return store
@@ -59,6 +66,38 @@ def rollout_tree(rollout: RolloutSpans, top: list[SpanNode]) -> Tree:
     for node in top:
         _grow(tree, node, start_ns)
     return tree
+
+
+def timeline(rollout: RolloutSpans, top: list[SpanNode]) -> Table:
+    """The same tree, and beside each span when it ran: bars that stand over each other ran at the same time."""
+    spans = rollout.spans
+    start_ns, end_ns = spans[0].start_ns, max(span.end_ns or span.start_ns for span in spans)
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(" " * BAR_WIDTH, Text.assemble((rollout.address, "bold"), f"  {utc(start_ns / 10**9)}"))
+    for node, guides in _with_guides(top, ""):
+        bar = _bar(node.span, start_ns, end_ns)
+        grid.add_row(bar, Text.assemble((guides, "dim"), _label(node, start_ns)))
+    return grid
+
+
+def _with_guides(nodes: list[SpanNode], above: str) -> Iterator[tuple[SpanNode, str]]:
+    ordered = sorted(nodes, key=lambda node: node.span.start_ns)
+    for node in ordered:
+        is_last = node is ordered[-1]
+        yield node, above + ("└── " if is_last else "├── ")
+        yield from _with_guides(node.children, above + ("    " if is_last else "│   "))
+
+
+def _bar(span: StoredSpan, start_ns: int, end_ns: int) -> Text:
+    """Where in the rollout's time it ran; one that never ended runs out in dots."""
+    per_cell = max(1, end_ns - start_ns) / BAR_WIDTH
+    begin = min(BAR_WIDTH - 1, int((span.start_ns - start_ns) / per_cell))
+    end = BAR_WIDTH if span.end_ns is None else max(begin + 1, round((span.end_ns - start_ns) / per_cell))
+    cells = ("·" if span.end_ns is None else "━") * (min(end, BAR_WIDTH) - begin)
+    style = "red" if span.status == STATUS_ERROR else BAR_STYLES.get(str(span.attributes.get(OPERATION)), "dim")
+    return Text.assemble(" " * begin, (cells, style), " " * (BAR_WIDTH - begin - len(cells)))
 
 
 def _grow(tree: Tree, node: SpanNode, start_ns: int) -> None:
@@ -80,6 +119,9 @@ def _label(node: SpanNode, start_ns: int) -> Text:
     reward = span.attributes.get(REWARD)
     if isinstance(reward, int | float):
         label.append(f"  reward {number(reward)}", "green")
+    if is_tool(span):
+        arguments = span.attributes.get("gen_ai.tool.call.arguments")
+        label.append(f"  {_short(str(arguments))}" if arguments is not None else "", "magenta")
     if node.record is not None:
         _append_call(label, node.record, is_streamed(span))
     error = span.attributes.get("error.type")
@@ -92,6 +134,8 @@ def _named(node: SpanNode) -> str:
     """A SERVER span that is named by its method alone, with the path that was asked for; an open call with its model,
     by which it is named at its end."""
     span, record = node.span, node.record
+    if is_step(span) and names.STEP_INDEX in span.attributes:
+        return f"{span.name} {span.attributes[names.STEP_INDEX]}"
     if span.end_ns is None and record is not None and record.model is not None and record.model not in span.name:
         return f"{span.name} {record.model}"
     path = span.attributes.get("url.path") or span.attributes.get("http.target")

@@ -23,7 +23,7 @@ from otel_gym.identity import Identity, is_valid_id
 from otel_gym.store.decode import decode_line
 from otel_gym.store.layout import rollout_folder
 from otel_gym.store.reader import open_store
-from otel_gym.store.span import StoredSpan
+from otel_gym.store.span import STATUS_ERROR, STATUS_UNSET, SpanEvent, SpanLink, StoredSpan
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.tracing.encode import encode_span
@@ -111,7 +111,33 @@ def stored_spans(
     rollout: ImportedRollout, run_id: str | None = None, policy: ContentPolicy = DEFAULT_POLICY
 ) -> list[StoredSpan]:
     """The spans as a reader would find them, without a store between."""
-    return [span for line in _lines(rollout, run_id, policy) for span in decode_line(line)]
+    trace_id, shared = f"{rollout.trace_id:032x}", _shared_attributes(rollout, run_id)
+    resource = {SERVICE_NAME: rollout.service}
+    return [_stored(span, trace_id, shared, resource, policy) for span in rollout.spans]
+
+
+def _stored(
+    span: ImportedSpan, trace_id: str, shared: Mapping[str, Any], resource: dict[str, Any], policy: ContentPolicy
+) -> StoredSpan:
+    return StoredSpan(
+        trace_id,
+        f"{span.span_id:016x}",
+        None if span.parent_id is None else f"{span.parent_id:016x}",
+        policy.text(span.name),
+        span.kind.value + 1,
+        span.start_ns,
+        span.end_ns,
+        dict(policy.attributes({**shared, **_known(span.attributes)})),
+        [
+            SpanEvent(event.name, event.time_ns, dict(policy.attributes(_known(event.attributes))))
+            for event in span.events
+        ],
+        [] if span.link_id is None else [SpanLink(trace_id, f"{span.link_id:016x}", {})],
+        STATUS_UNSET if span.error is None else STATUS_ERROR,
+        policy.text(span.error) if span.error else None,
+        resource,
+        names.SCOPE_NAME,
+    )
 
 
 def write_rollout(
@@ -164,11 +190,7 @@ def readable_spans(rollout: ImportedRollout, run_id: str | None = None) -> Itera
     """The same as spans of the SDK, for an exporter."""
     resource = Resource({SERVICE_NAME: rollout.service})
     scope = InstrumentationScope(names.SCOPE_NAME, __version__, names.SCHEMA_URL)
-    shared = {
-        **identity_attributes(Identity(rollout.identity_id, run_id)),
-        names.SOURCE: rollout.source,
-        names.SOURCE_SESSION_ID: rollout.session_id,
-    }
+    shared = _shared_attributes(rollout, run_id)
     trace_id = rollout.trace_id
     for span in rollout.spans:
         yield ReadableSpan(
@@ -185,6 +207,14 @@ def readable_spans(rollout: ImportedRollout, run_id: str | None = None) -> Itera
             end_time=span.end_ns,
             instrumentation_scope=scope,
         )
+
+
+def _shared_attributes(rollout: ImportedRollout, run_id: str | None) -> dict[str, Any]:
+    return {
+        **identity_attributes(Identity(rollout.identity_id, run_id)),
+        names.SOURCE: rollout.source,
+        names.SOURCE_SESSION_ID: rollout.session_id,
+    }
 
 
 def _context(trace_id: int, span_id: int) -> SpanContext:

@@ -1,0 +1,199 @@
+"""Model-call spans → generations: what a model made, what it cost, and from which of a call's spans each is known.
+
+A call that was captured and that a transcript tells of has two spans: they are one generation. Two are the same if they
+name the same answer (and, where both say it, the same request).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from otel_gym import conventions as names
+from otel_gym.records.model_call import ModelCallRecord
+from otel_gym.records.steps import AgentStep, iso_time
+from otel_gym.store.reader import RolloutSpans
+from otel_gym.store.span import STATUS_ERROR, StoredSpan
+from otel_gym.views.agent_tree import text_of
+from otel_gym.views.layers import RESPONSE_ID, is_model_call, without_client_layer
+from otel_gym.views.model_calls import record_of
+from otel_gym.wire.items import Item, output_items
+from otel_gym.wire.items.genai import items_of_messages
+from otel_gym.wire.usage import TokenStats
+
+_REQUEST_ID_HEADERS = tuple(names.RESPONSE_HEADER + name for name in ("request-id", "x-request-id"))
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call of a model: ``told`` by a transcript or a client's own instrumentation, ``captured``, or both."""
+
+    told: StoredSpan | None = None
+    captured: StoredSpan | None = None
+
+    @property
+    def span(self) -> StoredSpan:
+        """The one that says where in the agent's run the call stands."""
+        span = self.told or self.captured
+        assert span is not None
+        return span
+
+    @property
+    def start_ns(self) -> int:
+        return self.span.start_ns
+
+
+def calls_of(rollout: RolloutSpans) -> list[Call]:
+    """The calls of a rollout, oldest first; a client's own span around a captured call is no call (R033)."""
+    told = [span for span in rollout.spans if is_told(span)]
+    captured: list[StoredSpan] = []
+    for span in without_client_layer(rollout).spans:
+        if is_model_call(span) and not is_told(span):
+            (captured if names.MODEL_CALL_ID in span.attributes else told).append(span)
+    answers = _Answers(captured)
+    calls = [Call(span, answers.same_as(span)) for span in told]
+    joined = {id(call.captured) for call in calls}
+    calls += [Call(captured=span) for span in captured if id(span) not in joined]
+    return sorted(calls, key=lambda call: (call.start_ns, call.span.span_id))
+
+
+def is_told(span: StoredSpan) -> bool:
+    """A model call of an import, answered or not."""
+    return names.SOURCE in span.attributes and span.attributes.get("gen_ai.operation.name") == "chat"
+
+
+class _Answers:
+    """Captured calls by the answer and the request that they name, each given away once."""
+
+    def __init__(self, captured: Sequence[StoredSpan]) -> None:
+        self._given: set[int] = set()
+        self._by_answer: dict[str, list[StoredSpan]] = {}
+        self._by_request: dict[str, list[StoredSpan]] = {}
+        for span in captured:
+            for known, key in ((self._by_answer, text_of(span, RESPONSE_ID)), (self._by_request, request_id_of(span))):
+                if key is not None:
+                    known.setdefault(key, []).append(span)
+
+    def same_as(self, span: StoredSpan) -> StoredSpan | None:
+        answer, request = text_of(span, RESPONSE_ID), request_id_of(span)
+        if answer is None:
+            candidates = self._by_request.get(request or "", [])
+        else:
+            candidates = self._by_answer.get(answer, [])
+            if request is not None:
+                candidates = [found for found in candidates if request_id_of(found) in (request, None)]
+        found = next((found for found in candidates if id(found) not in self._given), None)
+        if found is not None:
+            self._given.add(id(found))
+        return found
+
+
+def request_id_of(span: StoredSpan) -> str | None:
+    """The provider's id of the request: of an import as it says, of a captured call by its response's header."""
+    said = text_of(span, names.REQUEST_ID)
+    if said is not None:
+        return said
+    for header in _REQUEST_ID_HEADERS:
+        values: Any = span.attributes.get(header)
+        if isinstance(values, list) and values and isinstance(values[0], str):
+            return values[0]
+    return None
+
+
+def step_of(call: Call) -> AgentStep:
+    """A step with what the model made; of two spans of one call the captured one is believed."""
+    source = call.captured or call.span
+    record = record_of(source, 0)
+    told = call.told
+    return AgentStep(
+        items=_items(call, record),
+        model=record.model,
+        stop_reason=record.finish_reason or (_stop_reason(told) if told else None),
+        response_id=record.response_id,
+        request_id=request_id_of(source) or (request_id_of(told) if told else None),
+        started_at=_time(call.span, call.span.start_ns),
+        ended_at=_time(call.span, call.span.end_ns),
+        usage=_usage(record),
+        provider_usage=_provider_usage(record, call.span),
+        error=_error(source, record),
+        is_unfinished=source.end_ns is None,
+        extra=_ids(call, record),
+    )
+
+
+def _items(call: Call, record: ModelCallRecord) -> list[Item]:
+    told = call.told
+    if told is not None:
+        items = _json_list(text_of(told, names.OUTPUT_ITEMS))
+        if items is not None:
+            return items
+    if record.response is not None and record.dialect is not None and not _is_error(record):
+        return output_items(record.dialect, record.response)
+    return items_of_messages(_json_list(call.span.attributes.get("gen_ai.output.messages")))
+
+
+def _is_error(record: ModelCallRecord) -> bool:
+    return record.status_code is not None and record.status_code >= 400
+
+
+def _json_list(text: Any) -> list[Any] | None:
+    if isinstance(text, list):
+        return text
+    if not isinstance(text, str):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
+
+
+def _usage(record: ModelCallRecord) -> TokenStats:
+    return TokenStats(
+        record.tokens_in,
+        record.tokens_out,
+        record.tokens_reasoning,
+        record.tokens_total,
+        record.cached_tokens,
+        record.cache_creation_tokens,
+    )
+
+
+def _provider_usage(record: ModelCallRecord, span: StoredSpan) -> dict[str, Any] | None:
+    usage = (record.response or {}).get("usage")
+    if isinstance(usage, dict):
+        return usage
+    text = text_of(span, names.PROVIDER_USAGE)
+    if text is None:
+        return None
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _stop_reason(span: StoredSpan) -> str | None:
+    reasons: Any = span.attributes.get("gen_ai.response.finish_reasons")
+    return reasons[0] if isinstance(reasons, list) and reasons and isinstance(reasons[0], str) else None
+
+
+def _error(span: StoredSpan, record: ModelCallRecord) -> str | None:
+    """Why the call was no success; what was cut short by its own limits is one."""
+    if record.error_category == "incomplete":
+        return None
+    if record.error_category is not None:
+        return record.error_category
+    return text_of(span, "error.type") if span.status == STATUS_ERROR else None
+
+
+def _ids(call: Call, record: ModelCallRecord) -> dict[str, Any]:
+    span = call.span
+    ids = {"trace_id": span.trace_id, "span_id": span.span_id, "model_call_id": record.model_call_id}
+    return {name: value for name, value in ids.items() if value is not None}
+
+
+def _time(span: StoredSpan, time_ns: int | None) -> str | None:
+    return None if span.attributes.get(names.TIME_KNOWN) is False else iso_time(time_ns)

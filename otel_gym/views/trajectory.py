@@ -1,0 +1,342 @@
+"""Spans of a rollout → trajectories, one for each agent that ran on its own.
+
+Whoever made the spans: code that uses our API, an imported session, captured model calls alone, or several of them at
+once. A transcript's generation and the captured call of the same answer are one; what cannot be joined is a named gap.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from otel_gym import conventions as names
+from otel_gym.records.steps import AgentStep, Entry, ToolResult, UserMessage, iso_time
+from otel_gym.records.trajectory import AgentTelemetry, Gap, Trajectory, boundary_of, trajectory_of
+from otel_gym.store.reader import RolloutSpans
+from otel_gym.store.span import STATUS_ERROR, SpanEvent, StoredSpan
+from otel_gym.views.agent_tree import CALL_ID, Agent, AgentTree, is_step, is_tool, text_of
+from otel_gym.views.captured_steps import add_results, agent_key, is_result, request_items, steps_of_calls
+from otel_gym.views.generations import Call, calls_of, step_of
+from otel_gym.wire.items.shapes import CALL_TYPES, function_call_item
+
+_Order = tuple[int, int]
+
+
+def trajectories(rollout: RolloutSpans) -> list[Trajectory]:
+    """The agents of the execution that counts, the oldest first; agents that tool calls spawned stand within theirs."""
+    counting = rollout.with_spans(rollout.executions().counting.spans)
+    tree = AgentTree(counting.spans)
+    calls = calls_of(counting)
+    if not tree.agents and not any(map(is_step, counting.spans)):
+        return _of_calls_alone(calls)
+    return _Reader(counting, tree, calls).trajectories()
+
+
+def _of_calls_alone(calls: Sequence[Call]) -> list[Trajectory]:
+    by_agent: dict[str | None, list[Call]] = {}
+    for call in calls:
+        by_agent.setdefault(agent_key(call), []).append(call)
+    found = []
+    for key, of_agent in by_agent.items():
+        telemetry = AgentTelemetry(source="capture", session_id=key)
+        found.append(trajectory_of(steps_of_calls(of_agent), telemetry))
+    return found
+
+
+@dataclass(slots=True, eq=False)
+class _Step:
+    """A step in the making, its place in its agent's run, and the spans that it was made of."""
+
+    order: _Order
+    step: AgentStep
+    span: StoredSpan | None
+    call: Call | None
+    tools: list[tuple[_Order, ToolResult]] = field(default_factory=list)
+
+    def has_call(self, call_id: str | None) -> bool:
+        return any(item.get("type") in CALL_TYPES and item.get("call_id") == call_id for item in self.step.items)
+
+
+@dataclass(slots=True, eq=False)
+class _AgentRun:
+    agent: Agent | None
+    steps: list[_Step] = field(default_factory=list)
+    between: list[tuple[_Order, Entry]] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+
+
+class _Reader:
+    """Puts the spans of one execution together."""
+
+    def __init__(self, rollout: RolloutSpans, tree: AgentTree, calls: Sequence[Call]) -> None:
+        self._spans = rollout.spans
+        self._tree = tree
+        self._calls = calls
+        self._runs = {agent: _AgentRun(agent) for agent in tree.agents}
+        self._without_agent = _AgentRun(None)
+        self._has_captured = any(call.captured is not None for call in calls)
+        self._has_told = any(call.told is not None for call in calls)
+        self._step_spans = [span for span in self._spans if is_step(span)]
+
+    def trajectories(self) -> list[Trajectory]:
+        self._take_calls()
+        self._take_steps_without_calls()
+        for span in self._spans:
+            self._take_events(span)
+        for run in self._all_runs():
+            run.steps.sort(key=lambda step: step.order)
+        for span in filter(is_tool, self._spans):
+            self._take_tool(span)
+        for run in self._all_runs():
+            self._finish(run)
+        return self._nested()
+
+    def _all_runs(self) -> list[_AgentRun]:
+        return [*self._runs.values(), self._without_agent]
+
+    def _run_of(self, span: StoredSpan) -> _AgentRun:
+        agent = self._tree.agent_around(span)
+        return self._without_agent if agent is None else self._runs[agent]
+
+    def _take_calls(self) -> None:
+        """Each call to its step; of the attempts within one step those that failed count only if none was answered."""
+        by_step: dict[int, list[tuple[Call, StoredSpan, _AgentRun]]] = {}
+        for call in self._calls:
+            placed = self._placed(call)
+            if placed is None:
+                continue
+            step_span, run = placed
+            if step_span is None:
+                run.steps.append(_Step(_order(call.span), step_of(call), None, call))
+            else:
+                by_step.setdefault(id(step_span), []).append((call, step_span, run))
+        for attempts in by_step.values():
+            answered = [attempt for attempt in attempts if step_of(attempt[0]).error is None]
+            for number, (call, step_span, run) in enumerate(answered or attempts[-1:]):
+                place, _ = _order(step_span)
+                run.steps.append(_Step((place, number), step_of(call), step_span, call))
+
+    def _placed(self, call: Call) -> tuple[StoredSpan | None, _AgentRun] | None:
+        """The step and the agent of a call; a captured one that nothing joins to an agent is a gap."""
+        if self._has_captured and call.captured is None and _is_import(call.span):
+            self._run_of(call.span).gaps.append(_gap("generation_without_model_call", call))
+        step_span = self._tree.step_around(call.span)
+        if step_span is not None or self._tree.agent_around(call.span) is not None:
+            return step_span, self._run_of(call.span)
+        enclosing = self._only_step_around(call.span)
+        if enclosing is not None:
+            return enclosing, self._run_of(enclosing)
+        if self._has_told or self._step_spans:
+            self._main().gaps.append(_gap("model_call_without_generation", call))
+            return None
+        return None, self._main()
+
+    def _only_step_around(self, span: StoredSpan) -> StoredSpan | None:
+        """The step of this process's agents in which a call that came by URL alone ran, if it is one only."""
+        around = [
+            step
+            for step in self._step_spans
+            if not _is_import(step) and step.start_ns <= span.start_ns <= (step.end_ns or span.start_ns)
+        ]
+        innermost = [step for step in around if not any(self._tree.is_below(other, step) for other in around)]
+        return innermost[0] if len(innermost) == 1 else None
+
+    def _main(self) -> _AgentRun:
+        return next((run for agent, run in self._runs.items() if agent.parent is None), self._without_agent)
+
+    def _take_steps_without_calls(self) -> None:
+        known = {id(step.span) for run in self._all_runs() for step in run.steps}
+        for span in self._step_spans:
+            if id(span) not in known:
+                step = AgentStep(
+                    started_at=_start(span),
+                    ended_at=_end(span),
+                    is_unfinished=span.end_ns is None,
+                    error=text_of(span, "error.type") if span.status == STATUS_ERROR else None,
+                    extra={"trace_id": span.trace_id, "span_id": span.span_id},
+                )
+                self._run_of(span).steps.append(_Step(_order(span), step, span, None))
+
+    def _take_events(self, span: StoredSpan) -> None:
+        for event in span.events:
+            entry = _entry_of(event)
+            if entry is not None:
+                run = self._run_of(span)
+                (run if run.agent is not None else self._main()).between.append((_event_order(event), entry))
+
+    def _take_tool(self, span: StoredSpan) -> None:
+        call_id, run = text_of(span, CALL_ID), self._run_of(span)
+        step = self._step_of_tool(span, call_id, run)
+        if step is None:
+            self._main().gaps.append(Gap(code="tool_call_without_step", detail=call_id or span.name))
+            return
+        if not step.has_call(call_id):
+            # Its generation was recorded without content: the tool's own span says what was called.
+            arguments = span.attributes.get("gen_ai.tool.call.arguments")
+            step.step.items.append(function_call_item(call_id, text_of(span, "gen_ai.tool.name"), arguments))
+        if "gen_ai.tool.call.result" in span.attributes or span.status == STATUS_ERROR:
+            step.tools.append((_tool_order(span), _result_of(span, call_id)))
+
+    def _step_of_tool(self, span: StoredSpan, call_id: str | None, run: _AgentRun) -> _Step | None:
+        """The step that it ran in, if that asked for the call or is silent on it; else the one that asked for it."""
+        around = self._tree.step_around(span)
+        steps = [step for step in run.steps if step.span is around] if around is not None else []
+        asking = [step for step in steps if step.has_call(call_id)]
+        if asking or steps:
+            return (asking or steps)[-1]
+        runs = [run] if run.agent is not None else self._all_runs()
+        asking = [step for each in runs for step in each.steps if step.has_call(call_id)]
+        before = [step for step in asking if step.order <= _order(span)]
+        return next(reversed(before or asking), None)
+
+    def _finish(self, run: _AgentRun) -> None:
+        for step in run.steps:
+            step.step.results += [result for _, result in sorted(step.tools, key=lambda tool: tool[0])]
+        entries = [step.step for step in run.steps]
+        for step in run.steps:
+            if step.call is not None and step.call.captured is not None:
+                add_results(entries, filter(is_result, request_items(step.call.captured)))
+
+    def _nested(self) -> list[Trajectory]:
+        made = {agent: self._trajectory(run) for agent, run in self._runs.items()}
+        top = []
+        for agent, trajectory in made.items():
+            owner = agent.parent or self._spawner(agent)
+            if owner is None:
+                top.append(trajectory)
+            else:
+                made[owner].subagents.append(trajectory)
+        if self._without_agent.steps or not top:
+            top.append(self._trajectory(self._without_agent))
+        return top
+
+    def _spawner(self, agent: Agent) -> Agent | None:
+        """The agent whose call spawned this one, where the parent's span is not at hand."""
+        if agent.spawned_by is None:
+            return None
+        for other, run in self._runs.items():
+            if other is not agent and any(step.has_call(agent.spawned_by) for step in run.steps):
+                return other
+        return None
+
+    def _trajectory(self, run: _AgentRun) -> Trajectory:
+        ordered: list[tuple[_Order, Entry]] = [(step.order, step.step) for step in run.steps] + run.between
+        ordered.sort(key=lambda entry: entry[0])
+        trajectory = trajectory_of([entry for _, entry in ordered], _telemetry(run), run.gaps)
+        if run.agent is not None:
+            trajectory.agent_id, trajectory.spawned_by = run.agent.agent_id, run.agent.spawned_by
+        return trajectory
+
+
+def _gap(code: str, call: Call) -> Gap:
+    span = call.captured or call.span
+    name = text_of(span, names.MODEL_CALL_ID) or text_of(span, "gen_ai.response.id") or span.span_id
+    why = text_of(span, names.ERROR_CATEGORY)
+    return Gap(code=code, detail=name if why is None else f"{name}: {why}")
+
+
+def _is_import(span: StoredSpan) -> bool:
+    return names.SOURCE in span.attributes
+
+
+def _order(span: StoredSpan) -> _Order:
+    index = span.attributes.get(names.SOURCE_INDEX)
+    return (index, 0) if type(index) is int else (span.start_ns, 0)
+
+
+def _event_order(event: SpanEvent) -> _Order:
+    """Of several things at one time, what was said comes before what was made of it."""
+    index = event.attributes.get(names.SOURCE_INDEX)
+    return (index, -1) if type(index) is int else (event.time_unix_nano, -1)
+
+
+def _tool_order(span: StoredSpan) -> _Order:
+    """In which results arrived."""
+    index = span.attributes.get(names.TOOL_INDEX)
+    return (0, index) if type(index) is int else (1, span.end_ns or span.start_ns)
+
+
+def _entry_of(event: SpanEvent) -> Entry | None:
+    item = _json_object(event.attributes.get(names.ITEM))
+    if item is None:
+        return None
+    if event.name == names.USER_MESSAGE_EVENT:
+        return UserMessage(item)
+    return boundary_of(item) if event.name == names.CONTEXT_BOUNDARY_EVENT else None
+
+
+def _result_of(span: StoredSpan, call_id: str | None) -> ToolResult:
+    error = _json_object(span.attributes.get(names.TOOL_ERROR)) or {}
+    failed = span.status == STATUS_ERROR
+    has_output = "gen_ai.tool.call.result" in span.attributes
+    times_are_known = span.attributes.get(names.TIME_KNOWN) is not False and span.end_ns is not None
+    return ToolResult(
+        call_id=call_id,
+        output=_tool_output(span.attributes.get("gen_ai.tool.call.result")),
+        started_at=_start(span),
+        completed_at=_end(span),
+        duration_ms=((span.end_ns or 0) - span.start_ns) / 10**6 if times_are_known else None,
+        error_message=error.get("message")
+        or (span.status_message or text_of(span, "error.type") or "failed" if failed else None),
+        error_data=error.get("data"),
+        extra=_json_object(span.attributes.get(names.TOOL_EXTRA)) or {},
+        has_output=has_output,
+    )
+
+
+def _tool_output(result: Any) -> Any:
+    """A text, or parts, as the model got it."""
+    if not isinstance(result, str):
+        return result
+    try:
+        value = json.loads(result)
+    except (ValueError, RecursionError):
+        return result
+    if isinstance(value, dict) and value.keys() == {"content"}:
+        return value["content"]
+    return value if isinstance(value, list | str) else result
+
+
+def _telemetry(run: _AgentRun) -> AgentTelemetry:
+    turns = run.agent.turns if run.agent is not None else []
+    said: dict[str, Any] = {}
+    for turn in turns:
+        said.update(turn.attributes)
+    spans = turns or [step.span for step in run.steps if step.span is not None]
+    return AgentTelemetry(
+        agent=run.agent.name if run.agent is not None else None,
+        source=said.get(names.SOURCE) or "in_process",
+        session_id=said.get("gen_ai.conversation.id") or said.get(names.SOURCE_SESSION_ID),
+        duration_ms=said.get(names.AGENT_DURATION_MS, _duration_ms(spans)),
+        total_cost_usd=said.get(names.AGENT_TOTAL_COST_USD),
+        provider_usage=_json_object(said.get(names.AGENT_PROVIDER_USAGE)),
+        dropped_records=said.get(names.AGENT_DROPPED_RECORDS) or 0,
+    )
+
+
+def _duration_ms(spans: Sequence[StoredSpan]) -> float | None:
+    if not spans or any(span.end_ns is None or span.attributes.get(names.TIME_KNOWN) is False for span in spans):
+        return None
+    return (max(span.end_ns or 0 for span in spans) - min(span.start_ns for span in spans)) / 10**6
+
+
+def _start(span: StoredSpan) -> str | None:
+    return None if span.attributes.get(names.TIME_KNOWN) is False else iso_time(span.start_ns)
+
+
+def _end(span: StoredSpan) -> str | None:
+    return None if span.attributes.get(names.TIME_KNOWN) is False else iso_time(span.end_ns)
+
+
+def _json_object(text: Any) -> dict[str, Any] | None:
+    if isinstance(text, dict):
+        return text
+    if not isinstance(text, str):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
