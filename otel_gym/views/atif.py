@@ -13,11 +13,11 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import orjson
 
-from otel_gym.records.atif import AUDIO_VERSION, DEFAULT_VERSION, AtifTrajectory
+from otel_gym.records.atif import AUDIO_VERSION, AtifTrajectory
 from otel_gym.records.trajectory import Trajectory
 from otel_gym.records.well_formed import well_formed
 from otel_gym.views.atif_content import Media, least_version, needs_audio
@@ -70,7 +70,7 @@ def atif_of(
     rollout_id: str,
     run_id: str | None = None,
     session_id: str | None = None,
-    version: WrittenVersion = DEFAULT_VERSION,
+    version: WrittenVersion = "ATIF-v1.7",
     reward: float | None = None,
     agent_version: str | None = None,
     embed_subagents: bool = True,
@@ -80,7 +80,10 @@ def atif_of(
 
     ``session_id`` None: the trajectory's, else the rollout's id. A document with audio is ATIF 1.8 in any case.
     ``continue_in_files``: what comes after a compaction is a file of its own, which begins with what was kept.
+    ValueError for a version that is read only.
     """
+    if version not in get_args(WrittenVersion):
+        raise ValueError(f"{version} is not written: one of {', '.join(get_args(WrittenVersion))}")
     session = session_id or trajectory.agent_telemetry.session_id or rollout_id
     writer = _Writer(session, version, agent_version or "unknown", embed_subagents)
     extra = _known({"rollout_id": rollout_id, "run_id": run_id, "reward": reward})
@@ -126,10 +129,10 @@ class _Writer:
         }
         return _known(document)
 
-    def _subagents(self, trajectory: Trajectory, parent_id: str) -> tuple[list[Json], dict[str | None, list[Json]]]:
+    def _subagents(self, trajectory: Trajectory, parent_id: str) -> tuple[list[Json], dict[str, list[Json]]]:
         """Their documents, and by call id what refers to them."""
         documents: list[Json] = []
-        refs: dict[str | None, list[Json]] = {}
+        refs: dict[str, list[Json]] = {}
         for subagent in trajectory.subagents:
             name = self._unused_id(f"{parent_id}.{subagent.agent_id or subagent.spawned_by or 'subagent'}")
             document = self.document(subagent, name, _known({"spawned_by": subagent.spawned_by}))
@@ -139,7 +142,8 @@ class _Writer:
                 path = f"trajectory.{_NOT_IN_NAMES.sub('_', name)}.json"
                 self.files[path] = document
                 ref = {**ref, "trajectory_path": path}
-            refs.setdefault(subagent.spawned_by, []).append(ref)
+            if subagent.spawned_by is not None:
+                refs.setdefault(subagent.spawned_by, []).append(ref)
         return documents, refs
 
     def _unused_id(self, name: str) -> str:
@@ -161,6 +165,7 @@ class _Writer:
         if len(parts) == 1:
             return {name: document}
         names = [name, *(f"trajectory.cont-{number}.json" for number in range(1, len(parts)))]
+        waiting = document.get("subagent_trajectories", [])
         files = {}
         for number, steps in enumerate(parts):
             part = dict(document)
@@ -170,9 +175,10 @@ class _Writer:
                 part["agent"] = {**document["agent"], "extra": {"continuation_index": number}}
             if number + 1 < len(parts):
                 part["continued_trajectory_ref"] = names[number + 1]
-            own = [step for step in steps if not step.get("is_copied_context")]
-            named = {ref["trajectory_id"] for step in own for ref in _refs(step)}
-            subagents = [each for each in document.get("subagent_trajectories", ()) if each["trajectory_id"] in named]
+            named = {ref["trajectory_id"] for step in steps for ref in _refs(step)}
+            is_last = number + 1 == len(parts)
+            subagents = [each for each in waiting if each["trajectory_id"] in named or is_last]
+            waiting = [each for each in waiting if each not in subagents]
             part["subagent_trajectories"] = subagents or None
             part["final_metrics"] = _sums(steps, subagents)
             part["steps"] = _numbered(steps)

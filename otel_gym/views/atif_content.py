@@ -69,16 +69,12 @@ def _image(part: Item, media: Media) -> Json | None:
     url = part.get("image_url")
     if not isinstance(url, str):
         return None
-    content = _content_of_data_url(url)
-    if content is not None:
-        media_type, data = content
-        return (
-            _source("image", media_type, media.keep("images", media_type, data)) if media_type in IMAGE_TYPES else None
-        )
     if url.startswith("data:"):
-        return None
-    media_type = part.get("media_type") or mimetypes.guess_type(url.partition("?")[0])[0] or ""
-    return _source("image", media_type, url) if media_type in IMAGE_TYPES else None
+        media_type, content = _content_of_data_url(url) or ("", b"")
+        path = media.keep("images", media_type, content) if media_type in IMAGE_TYPES else ""
+    else:
+        media_type, path = part.get("media_type") or mimetypes.guess_type(url.partition("?")[0])[0] or "", url
+    return _source("image", media_type, path) if media_type in IMAGE_TYPES else None
 
 
 def _audio(part: Item, media: Media) -> Json | None:

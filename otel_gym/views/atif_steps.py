@@ -32,7 +32,7 @@ _DONE = {"compaction": "Context compaction performed", "pruning": "Context prune
 class Steps:
     """The steps of one trajectory. ``refs``: call id → references to the subagents that it spawned."""
 
-    def __init__(self, trajectory: Trajectory, refs: Mapping[str | None, Sequence[Json]], media: Media) -> None:
+    def __init__(self, trajectory: Trajectory, refs: Mapping[str, Sequence[Json]], media: Media) -> None:
         self._generations = {generation.agent_step_no: generation for generation in trajectory.generations}
         self._refs = refs
         self._media = media
@@ -70,10 +70,8 @@ class Steps:
 
     def _told(self, item: Item) -> Json:
         role = item.get("role")
-        step = {
-            "source": "user" if role == "user" else "system",
-            "message": content_of(item.get("content"), self._media),
-        }
+        message = content_of(item.get("content"), self._media)
+        step: Json = {"source": "user" if role == "user" else "system", "message": message}
         if role not in ("user", "system"):
             step["extra"] = {"role": role} if isinstance(role, str) else {"item": item}
         return step
@@ -147,10 +145,9 @@ class Steps:
             if mine is not None:
                 open_ids.remove(mine)
             results.append(self._result(item, mine, told))
-        silent = [name for name in open_ids if self._refs.get(same_ids.get(name, name))]
+        spawned = {name: list(self._refs.get(same_ids.get(name, name) or "", ())) for name in open_ids}
         return results + [
-            {"source_call_id": name, "subagent_trajectory_ref": list(self._refs[same_ids.get(name, name)])}
-            for name in silent
+            {"source_call_id": name, "subagent_trajectory_ref": refs} for name, refs in spawned.items() if refs
         ]
 
     def _result(self, item: Item, call_id: str | None, told_id: Any) -> Json:
