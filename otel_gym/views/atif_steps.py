@@ -60,6 +60,8 @@ class Steps:
         [first, *_] = items
         if first.get("type") == CONTEXT_BOUNDARY:
             self._steps.append(self._boundary(first))
+        elif first.get("type") in _RESULT_TYPES and self._steps:
+            self._add_results(self._steps[-1], items)
         elif _is_agents(first):
             step = self._agent_step(items)
             if self._generations:
@@ -67,6 +69,13 @@ class Steps:
             self._steps.append(step)
         else:
             self._steps.append(self._told(first))
+
+    def _add_results(self, step: Json, items: list[Item]) -> None:
+        """Results that no call is known for belong to what was done last."""
+        results = step.setdefault("observation", {"results": []})["results"]
+        results += [
+            self._result(item, None, item.get("call_id")) for item in items if item.get("type") in _RESULT_TYPES
+        ]
 
     def _told(self, item: Item) -> Json:
         role = item.get("role")
@@ -202,7 +211,7 @@ def _is_agents(item: Item) -> bool:
 def _opens_answer(item: Item, last: Item) -> bool:
     """What a model makes after results of tools, or after it had spoken, is a new answer."""
     if item.get("type") in _RESULT_TYPES:
-        return False
+        return False  # it is of the calls before
     return last.get("type") in _RESULT_TYPES or (last.get("role") == "assistant" and item.get("role") == "assistant")
 
 
