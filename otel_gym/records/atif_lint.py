@@ -24,11 +24,12 @@ Level = Literal["error", "warning"]
 
 _DOCUMENT = "the document"
 _LONG_FRACTION = re.compile(r"[.,]\d{7,}")
+_COST = "total_cost_usd"
 _SUMS = (
     ("total_prompt_tokens", "prompt_tokens"),
     ("total_completion_tokens", "completion_tokens"),
     ("total_cached_tokens", "cached_tokens"),
-    ("total_cost_usd", "cost_usd"),
+    (_COST, "cost_usd"),
 )
 _BOUNDARIES = ("replace", "append", "truncate")
 
@@ -145,7 +146,7 @@ class _Document:
                 yield Finding("warning", here, f"audio, which needs {AUDIO_VERSION},")
 
     def _refs(self, step: Mapping[str, Any], here: str) -> Iterator[Finding]:
-        for ref in (ref for result in _results(step) for ref in objects_of(result.get("subagent_trajectory_ref"))):
+        for ref in _refs(step):
             name = ref.get("trajectory_id")
             if name is not None and ref.get("trajectory_path") is None and name not in self._ids:
                 yield Finding("error", here, f"unknown subagent {name}")
@@ -158,8 +159,17 @@ class _Document:
             known = _metric(own, name)
             if total is None or not known or _is_near(total, math.fsum(known)):
                 continue
+            if total_name == _COST and self._is_with_subagents(total, math.fsum(known)):
+                continue
             yield self._wrong_sum(here, total_name, total, known, name)
         yield from self._step_count(here, totals.get("total_steps"), len(own))
+
+    def _is_with_subagents(self, total: float, own: float) -> bool:
+        """The cost of a run is with that of its subagents; those in files of their own are not at hand."""
+        if any(ref.get("trajectory_path") for step in self._steps for ref in _refs(step)):
+            return total > own
+        totals = (_object(subagent.get("final_metrics")) for subagent in self._subagents)
+        return _is_near(total, own + math.fsum(_number(each.get(_COST)) or 0 for each in totals))
 
     def _wrong_sum(self, here: str, total_name: str, total: float, known: Sequence[float], name: str) -> Finding:
         """Totals may hold more than the steps: subagents, files before this one, a call that was cut off."""
@@ -271,3 +281,8 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 def _results(step: Mapping[str, Any]) -> list[dict[str, Any]]:
     return list(objects_of(_object(step.get("observation")).get("results")))
+
+
+def _refs(step: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for result in _results(step):
+        yield from objects_of(result.get("subagent_trajectory_ref"))
