@@ -30,6 +30,8 @@ Json = dict[str, Any]
 WrittenVersion = Literal["ATIF-v1.7", "ATIF-v1.8"]
 
 MAIN_FILE = "trajectory.json"
+# Stands for the id of a call that spawned a subagent, where none is known.
+_NO_CALL = ""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _TOTALS = (
     ("total_prompt_tokens", "prompt_tokens"),
@@ -109,7 +111,11 @@ class _Writer:
     def document(self, trajectory: Trajectory, trajectory_id: str, extra: Json) -> Json:
         self._ids.add(trajectory_id)
         subagents, refs = self._subagents(trajectory, trajectory_id)
+        of_no_call = refs.pop(_NO_CALL, None)
         steps = Steps(trajectory, refs, self.media).made() or [_nothing_done()]
+        if of_no_call is not None:
+            observation = steps[-1].setdefault("observation", {"results": []})
+            observation["results"].append({"subagent_trajectory_ref": of_no_call})
         totals = _final_metrics(trajectory, steps, subagents)
         models = {generation.model for generation in trajectory.generations}
         agent = {
@@ -142,8 +148,7 @@ class _Writer:
                 path = f"trajectory.{_NOT_IN_NAMES.sub('_', name)}.json"
                 self.files[path] = document
                 ref = {**ref, "trajectory_path": path}
-            if subagent.spawned_by is not None:
-                refs.setdefault(subagent.spawned_by, []).append(ref)
+            refs.setdefault(subagent.spawned_by or _NO_CALL, []).append(ref)
         return documents, refs
 
     def _unused_id(self, name: str) -> str:

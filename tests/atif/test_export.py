@@ -113,13 +113,12 @@ def test_a_run_that_ended_before_anything_is_a_valid_document_too() -> None:
 
 def test_a_compaction_is_a_step_of_its_own_r088() -> None:
     summary = [message_item("user", "summary")]
-    told = trajectory(
-        says("u1"), answers("a1"), says("u2"), ContextBoundary(summary, trigger="auto"), says("u3"), answers()
-    )
+    boundary = ContextBoundary(summary, trigger="auto")
+    told = trajectory(says("u1"), answers("a1"), says("u2"), boundary, says("u3"), answers())
     value = written(atif_of(told, rollout_id="0-0"))
-    [boundary] = [step for step in value["steps"] if step["source"] == "system"]
-    assert boundary["observation"] == {"results": [{"content": "summary"}]}
-    managed = boundary["extra"]["context_management"]
+    [made] = [step for step in value["steps"] if step["source"] == "system"]
+    assert made["observation"] == {"results": [{"content": "summary"}]}
+    managed = made["extra"]["context_management"]
     assert (managed["type"], managed["boundary"], managed["trigger"]) == ("compaction", "replace", "auto")
 
 
