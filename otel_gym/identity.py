@@ -43,6 +43,16 @@ class Identity(NamedTuple):
     run_id: str | None = None
 
 
+class RequestIdentity(Identity):
+    """That of a request. ``is_over``: it was answered.
+
+    A keep-alive connection may start its next request in the context of the last one (CPython issue 140947): what is
+    current there then is no identity of the next.
+    """
+
+    is_over = False
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutIndices:
     task_index: int
@@ -141,6 +151,11 @@ def url_path_for_rollout(rollout_id: str, path: str) -> str:
 
 def current_identity() -> Identity | None:
     return _current.get()
+
+
+def is_leftover(identity: Identity | None) -> bool:
+    """Whether it is that of a request that was answered: a request that starts now has not got it."""
+    return isinstance(identity, RequestIdentity) and identity.is_over
 
 
 def set_identity(identity: Identity | None) -> Token[Identity | None]:

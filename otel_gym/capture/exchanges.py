@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from contextvars import Token
 from hashlib import sha256
 from typing import Any
@@ -100,7 +101,6 @@ class CapturedCall:
         "_is_cut",
         "_is_handed_over",
         "_last_byte_ns",
-        "_method",
         "_model_call_id",
         "_model_ref",
         "_on_last_byte",
@@ -113,10 +113,10 @@ class CapturedCall:
         "_response_headers",
         "_returned_ns",
         "_room",
+        "_scope",
         "_span",
         "_start_ns",
         "_started_unix_nano",
-        "_state",
         "_status_code",
         "_told_size",
     )
@@ -140,8 +140,7 @@ class CapturedCall:
         self._identity = identity
         self._recorder = pipeline.recorder
         self._clock = clock
-        self._method: str = scope["method"]
-        self._state = scope.get("state")
+        self._scope = scope
         # Copies: what stands inside and outside of this takes headers off these lists, and adds some.
         self._request_headers: Headers = tuple(scope["headers"])
         self._response_headers: Headers = ()
@@ -173,6 +172,9 @@ class CapturedCall:
 
     def knows_more(self) -> bool:
         return self._told_size != self._request.size <= SEARCHED_BYTES
+
+    def is_over(self) -> bool:
+        return self._is_handed_over
 
     def known_so_far(self) -> Mapping[str, Any]:
         """On the recorder's thread, while the request may still arrive."""
@@ -296,8 +298,8 @@ class CapturedCall:
     def _finish(self) -> None:
         exchange = self._exchange()
         self._span.set_attributes(identity_attributes(self._identity))
-        if self._method != "POST":
-            self._span.set_attribute(names.REQUEST_METHOD, self._method)
+        if self._scope["method"] != "POST":
+            self._span.set_attribute(names.REQUEST_METHOD, self._scope["method"])
         cut = None
         if self._is_cut:
             cut = Payload(
@@ -326,7 +328,7 @@ class CapturedCall:
             last_byte_ns=self._last_byte_ns,
             returned_ns=self._returned_ns,
             raised=raised,
-            execution=_execution(self._state),
+            execution=_execution(self._scope),
             is_cut=self._is_cut,
         )
 
@@ -346,14 +348,20 @@ def _header(headers: Headers, wanted: bytes) -> str | None:
     return ", ".join(values) if values else None
 
 
-def _execution(state: Mapping[str, Any] | None) -> Execution | None:
+def _execution(scope: Scope) -> Execution | None:
     """What NeMo Gym's model server says of itself, as a mapping or an object; values of another type are left out."""
-    said = (state or {}).get(_EXECUTION)
+    said = (scope.get("state") or {}).get(_EXECUTION)
     if said is None:
         return None
-    fields = said if isinstance(said, dict) else {name: getattr(said, name, None) for name in _EXECUTION_TYPES}
+    fields = said if isinstance(said, dict) else {name: _field(said, name) for name in _EXECUTION_TYPES}
     known = {name: fields.get(name) for name, kind in _EXECUTION_TYPES.items() if type(fields.get(name)) is kind}
     return Execution(**known)
+
+
+def _field(said: object, name: str) -> Any:
+    with suppress(Exception):  # a property of another's
+        return getattr(said, name, None)
+    return None
 
 
 _EXECUTION_TYPES: dict[str, type] = {

@@ -9,6 +9,7 @@ happens after the last byte, on the recorder's thread.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from otel_gym.capture.clock import Clock, SystemClock
 from otel_gym.capture.exchanges import CapturedCall, restore
 from otel_gym.identity import (
     Identity,
+    RequestIdentity,
     current_identity,
     identity_from_baggage_header,
     is_valid_id,
@@ -59,18 +61,21 @@ class _Request:
     """What the outer layer hands to the inner one, in the scope."""
 
     pipeline: Pipeline
-    identity: Identity
+    identity: RequestIdentity
     dialect: DialectName | None
     query_string: bytes
     refused_id: str | None = None
-    over: bool = False
+    ended_ns: int | None = None
+    # Until it has returned, which may be long after its last byte: background work runs in it.
+    task: asyncio.Task[Any] | None = None
 
     def end(self) -> None:
-        self.over = True
+        if self.ended_ns is None:
+            self.ended_ns = time.time_ns()
+            self.identity.is_over = True
 
 
-# The request that this context serves. A keep-alive connection may start its next request in the
-# context of the last one (CPython issue 140947): what is current there is then no parent.
+# The request that this context serves, which may be over: see RequestIdentity.
 _current_request: ContextVar[_Request | None] = ContextVar("otel_gym_request", default=None)
 
 
@@ -123,7 +128,7 @@ class ModelCallCapture:
 
     async def _trace(self, pipeline: Pipeline, route: _Route, scope: Scope, receive: Receive, send: Send) -> None:
         outer_span = _outer_span()
-        identity = _identity(pipeline, route, scope, outer_span)
+        identity = _identity(pipeline, route, scope)
         dialect = route.dialect
         if route.refused_id is not None and dialect is not None:
             _say_refused(route.refused_id)
@@ -132,9 +137,9 @@ class ModelCallCapture:
             pipeline.recorder.count("uncaptured_calls")
             dialect = None
         if identity.rollout_id is None and dialect is None:
-            return await self.app(scope, receive, send)
+            return await self._without_leftovers(outer_span, scope, receive, send)
         query_string = scope.get("query_string", b"")
-        request = _Request(pipeline, identity, dialect, query_string, route.refused_id)
+        request = _Request(pipeline, identity, dialect, query_string, route.refused_id, task=_current_task())
         if route.prefix_id is None:  # else it is a copy already
             scope = {**scope}
         # Keys travel in queries: the SERVER span never sees one.
@@ -148,10 +153,24 @@ class ModelCallCapture:
             await self._traced_app(pipeline, outer_span, scope)(scope, receive, send)
         finally:
             request.end()
+            request.task = None
             restore(request_token)
             restore(identity_token)
             if context_token is not None:
                 restore(context_token)
+
+    async def _without_leftovers(self, outer_span: Span | None, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request of no rollout, also where it starts in the context of an earlier one that had one."""
+        if not _is_in_leftover_context():
+            return await self.app(scope, receive, send)
+        context = Context() if outer_span is None else trace.set_span_in_context(outer_span, Context())
+        context_token = otel_context.attach(context)
+        identity_token = set_identity(None)
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            restore(identity_token)
+            restore(context_token)
 
     def _traced_app(self, pipeline: Pipeline, outer_span: Span | None, scope: Scope) -> App:
         if not self.server_spans:
@@ -258,20 +277,41 @@ def _without_prefix(scope: Scope, route: _Route) -> Scope:
 
 def _outer_span() -> Span | None:
     """The span that surrounds this request, if it is one of this request and not a leftover."""
-    request = _current_request.get()
-    if request is not None and request.over:
-        return None
     span = trace.get_current_span()
-    return span if span.is_recording() else None
+    if not span.is_recording():
+        return None
+    if not _is_in_leftover_context():
+        return span
+    # Another's instrumentation may have begun this request's own span already.
+    request = _current_request.get()
+    ended_ns = request.ended_ns if request is not None else None
+    started_ns = getattr(span, "start_time", None) or 0
+    is_new = getattr(span, "kind", None) is SpanKind.SERVER and started_ns >= (ended_ns or 0)
+    return span if is_new else None
 
 
-def _identity(pipeline: Pipeline, route: _Route, scope: Scope, outer_span: Span | None) -> Identity:
+def _is_in_leftover_context() -> bool:
+    """Whether the context is that of an earlier request, and this is not work that it left to do in the background."""
+    request = _current_request.get()
+    if request is None or request.ended_ns is None:
+        return False
+    return request.task is None or request.task is not _current_task()
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # another event loop's
+        return None
+
+
+def _identity(pipeline: Pipeline, route: _Route, scope: Scope) -> RequestIdentity:
     """URL prefix, else baggage, else the rollout that surrounds an in-process call."""
-    said = _identity_of_baggage(scope) or (current_identity() if outer_span else None)
+    said = _identity_of_baggage(scope) or (None if _is_in_leftover_context() else current_identity())
     rollout_id, run_id = (said.rollout_id, said.run_id) if said else (None, None)
     if route.prefix_id is not None:
         rollout_id = None if route.refused_id is not None else route.prefix_id
-    return pipeline.identity(rollout_id, run_id)
+    return RequestIdentity(*pipeline.identity(rollout_id, run_id))
 
 
 _refusals_said: set[str] = set()
@@ -289,10 +329,8 @@ def _say_refused(rollout_id: str) -> None:
 
 
 def _identity_of_baggage(scope: Scope) -> Identity | None:
-    for name, value in scope["headers"]:
-        if name == b"baggage":
-            return identity_from_baggage_header(value.decode("latin-1"))
-    return None
+    values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"baggage"]
+    return identity_from_baggage_header(",".join(values)) if values else None
 
 
 def _server_span_details(scope: Scope) -> tuple[str, dict[str, Any]]:
@@ -341,7 +379,7 @@ def _flushing_before_shutdown(send: Send) -> Send:
         if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
             pipeline = active_pipeline()
             if pipeline is not None:
-                await asyncio.to_thread(pipeline.stop, "the server shuts down")
+                await asyncio.to_thread(pipeline.close)
         await send(message)
 
     return send_after_flush

@@ -138,13 +138,21 @@ def trajectory_of(entries: Sequence[Entry], telemetry: AgentTelemetry, gaps: Ite
     steps = [entry for entry in entries if isinstance(entry, AgentStep)]
     gaps = list(gaps)
     return Trajectory(
-        output=[TrajectoryItem.model_validate(item) for item in output_of(entries)],
+        output=[item_of(item) for item in output_of(entries)],
         generations=[_generation(number, step) for number, step in enumerate(steps, 1)],
         usage=usage_of(summed([step.usage for step in steps])),
         agent_telemetry=telemetry.model_copy(update={"num_agent_steps": len(steps)}),
         gaps=gaps,
         complete=not gaps and not telemetry.dropped_records and not any(step.is_unfinished for step in steps),
     )
+
+
+def item_of(item: Item) -> TrajectoryItem:
+    """An item of our own making; nothing of it is checked."""
+    execution = item.get(EXECUTION)
+    if isinstance(execution, dict):
+        item = {**item, EXECUTION: ToolExecution.model_validate(execution)}
+    return TrajectoryItem.model_construct(item.keys() | set(), **item)
 
 
 def output_of(entries: Iterable[Entry]) -> list[Item]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,13 @@ class ContentPolicy:
         """A name or a status message as it may be stored and sent."""
         text = self.redactor.text(text)
         return text if self.media else without_media(text)
+
+    def message(self, text: str) -> str:
+        """An error's text as it may be stored and sent. URLs in it lose their queries: clients send keys in them."""
+        return self.text(_QUERY_IN_TEXT.sub(r"\1", text) if "?" in text else text)
+
+
+_QUERY_IN_TEXT = re.compile(r"(\bhttps?://[^\s?#'\"<>]{1,2000})\?[^\s'\"<>]*")
 
 
 def _without_media(value: Any) -> Any:

@@ -35,6 +35,7 @@ from otel_gym.tracing.payloads import Payload
 # About what a SERVER span holds in memory while it waits: it has no long texts.
 SERVER_SPAN_BYTES = 4096
 
+_EXCEPTION = "exception."
 _IS_REMOTE_KNOWN = 0x100
 _IS_REMOTE = 0x200
 _MOST_KNOWN = 1024
@@ -151,7 +152,17 @@ class _Parts:
         return sum(len(text) >= limit for text in texts)
 
     def _text(self, text: str) -> str:
-        return self._content.text(text)
+        return self._content.text(self._safe_text(text))
+
+    def _safe_text(self, text: str) -> str:
+        return text
+
+    def _without_urls(self, attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Attributes of an event; texts of an exception may name the URL that was asked for."""
+        return {
+            name: self._content.message(self._safe_text(value)) if str(name).startswith(_EXCEPTION) else value
+            for name, value in (attributes or {}).items()
+        }
 
     def _attributes(self, attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return self._content.attributes(_without_queries(attributes)) if attributes else {}
@@ -167,14 +178,14 @@ class _Parts:
     def _status(self) -> dict[str, Any]:
         status: dict[str, Any] = {"code": self._span.status.status_code.value}
         if self._span.status.description:
-            status["message"] = self._text(self._span.status.description)
+            status["message"] = self._content.message(self._safe_text(self._span.status.description))
         return status
 
     def _event(self, event: Any) -> bytes:
         return b'{"timeUnixNano":"%d","name":%b,"attributes":%b%b}' % (
             event.timestamp,
             encode_strict_json(self._text(event.name)),
-            encode_attributes(self._attributes(event.attributes)),
+            encode_attributes(self._attributes(self._without_urls(event.attributes))),
             _dropped(event),
         )
 
@@ -200,10 +211,10 @@ class _Safe(_Parts):
 
     _replaced = 0
 
-    def _text(self, text: Any) -> str:
+    def _safe_text(self, text: Any) -> str:
         safe, replaced = safe_value(described(text))
         self._replaced += replaced
-        return super()._text(safe)
+        return str(safe)
 
     def _attributes(self, attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
         safe, replaced = safe_attributes(attributes or {})

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
-from otel_gym.identity import Identity, current_identity
+from otel_gym.identity import Identity, current_identity, is_leftover
 
 _SALT = os.urandom(16)
 _POOL_BYTES = 8192
@@ -73,13 +73,13 @@ def trace_id_of(identity: Identity) -> int:
 class GymIdGenerator(IdGenerator):
     def generate_trace_id(self) -> int:
         identity = current_identity()
-        if identity is not None and identity.rollout_id is not None:
-            return trace_id_of(identity)
-        return random_id128() or 1
+        if identity is None or identity.rollout_id is None or is_leftover(identity):
+            return random_id128() or 1
+        return trace_id_of(identity)
 
     def generate_span_id(self) -> int:
         return random_id64() or 1
 
     def is_trace_id_random(self) -> bool:
         identity = current_identity()
-        return identity is None or identity.rollout_id is None
+        return identity is None or identity.rollout_id is None or is_leftover(identity)

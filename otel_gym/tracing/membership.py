@@ -11,10 +11,11 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanKind
 from opentelemetry.util.types import Attributes, AttributeValue
 
 from otel_gym.conventions import NEMO_ROLLOUT_ID, ROLLOUT_ID, RUN_ID, UNASSIGNED
-from otel_gym.identity import Identity, current_identity, identity_from_baggage
+from otel_gym.identity import Identity, current_identity, identity_from_baggage, is_leftover
 from otel_gym.tracing.logs import log_once
 
 GEN_AI_OPERATION = "gen_ai.operation.name"
@@ -29,15 +30,14 @@ def plain_attributes(span: ReadableSpan) -> Mapping[str, Any]:
     return getattr(attributes, "_dict", attributes) or {}
 
 
-def identity_of_start(attributes: Mapping[str, Any] | None, parent_context: Context | None) -> Identity:
+def identity_of_start(
+    attributes: Mapping[str, Any] | None, parent_context: Context | None, kind: SpanKind | None = None
+) -> Identity:
     """First found wins: the span's own attributes, baggage, the parent span, our context variable."""
-    attributes = attributes or {}
-    sources = (
-        _said(attributes),
-        identity_from_baggage(parent_context),
-        _identity_of_parent(parent_context),
-        current_identity(),
-    )
+    said, current = _said(attributes or {}), current_identity()
+    if kind is SpanKind.SERVER and is_leftover(current):
+        return said
+    sources = (said, identity_from_baggage(parent_context), _identity_of_parent(parent_context), current)
     rollout_id = next((source.rollout_id for source in sources if source and source.rollout_id), None)
     run_id = next((source.run_id for source in sources if source and source.run_id), None)
     return Identity(rollout_id, run_id)
@@ -69,8 +69,8 @@ def whole_identity_of_start(
     """
     limit = length_limit(span)
     attributes = plain_attributes(span)
-    if limit is None:
-        return identity_of_start(attributes, parent_context)
+    if limit is None or (span.kind is SpanKind.SERVER and is_leftover(current_identity())):
+        return identity_of_start(attributes, parent_context, span.kind)
     asked = _asked.identity if _asked.trace_id == span.context.trace_id else Identity()
     context = (identity_from_baggage(parent_context), _said(parent or {}), current_identity())
     rollout_ids, run_ids = zip(asked, *filter(None, context), strict=True)

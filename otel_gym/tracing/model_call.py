@@ -107,7 +107,7 @@ def finish_model_call(span: Span, exchange: Exchange, cut: Payload | None, polic
         attributes = _complete(span, exchange, bodies, policy)
     except Exception:  # what the traffic holds must not cost the exchange itself
         log_once("a model call could not be parsed, it is stored as it came")
-        attributes = dict(policy.attributes(exchange_attributes(exchange, ParsedExchange())))
+        attributes = dict(policy.attributes(exchange_attributes(exchange, ParsedExchange(), policy)))
     beside = {**(getattr(span, "attributes", None) or {}), **attributes}
     span.set_attributes(attributes)
     context = span.get_span_context()
@@ -121,7 +121,10 @@ def finish_model_call(span: Span, exchange: Exchange, cut: Payload | None, polic
 def _complete(span: Span, exchange: Exchange, bodies: Payload, policy: ContentPolicy) -> dict[str, Any]:
     """Names the span and sets its status; returns its attributes, safe and redacted."""
     parsed = parse_exchange(exchange)
-    attributes = {**exchange_attributes(exchange, parsed), **request_attributes(exchange.dialect, parsed.request)}
+    attributes = {
+        **exchange_attributes(exchange, parsed, policy),
+        **request_attributes(exchange.dialect, parsed.request),
+    }
     attributes |= response_attributes(exchange, parsed)
     if policy.messages:
         attributes |= _message_attributes(content_of(exchange.dialect, parsed.request, parsed.response))
@@ -129,7 +132,7 @@ def _complete(span: Span, exchange: Exchange, bodies: Payload, policy: ContentPo
     if error_type is not None:
         attributes["error.type"] = error_type
         message = _error_message(parsed.error)
-        span.set_status(StatusCode.ERROR, message and policy.text(message))
+        span.set_status(StatusCode.ERROR, policy.message(message) if message and policy.bodies else None)
     safe, replaced = safe_attributes(attributes)
     replaced += _replaced_in_bodies(bodies, parsed)
     if replaced:
@@ -194,8 +197,9 @@ def _error_message(error: JsonObject | None) -> str | None:
     return safe_text(message[:1000]) if isinstance(message, str) else None
 
 
-def exchange_attributes(exchange: Exchange, parsed: ParsedExchange) -> dict[str, Any]:
-    """The exchange itself, for whoever rebuilds it from disk."""
+def exchange_attributes(exchange: Exchange, parsed: ParsedExchange, policy: ContentPolicy) -> dict[str, Any]:
+    """The exchange itself, for whoever rebuilds it from disk. Without bodies its errors keep only their names: their
+    texts repeat what was asked and answered."""
     execution, raised, model_ref = exchange.execution, exchange.raised, exchange.model_ref or {}
     attributes: dict[str, Any] = {
         names.MODEL_CALL_ID: exchange.model_call_id,
@@ -210,7 +214,7 @@ def exchange_attributes(exchange: Exchange, parsed: ParsedExchange) -> dict[str,
         names.LAST_BYTE_NS: exchange.last_byte_ns,
         names.RETURNED_NS: exchange.returned_ns,
         names.ERROR_CATEGORY: parsed.error_category,
-        names.RESPONSE_ERROR: safe_json(parsed.error) if parsed.error else None,
+        names.RESPONSE_ERROR: _error_json(parsed.error, policy) if parsed.error else None,
         "http.response.status_code": exchange.status_code,
     }
     for prefix, headers in (
@@ -230,9 +234,15 @@ def exchange_attributes(exchange: Exchange, parsed: ParsedExchange) -> dict[str,
             names.EXCEPTION_TYPE: raised.type_name,
             names.EXCEPTION_CATEGORY: raised.category,
             names.EXCEPTION_STATUS_CODE: raised.status_code,
-            names.EXCEPTION_BODY: raised.body.decode("utf-8", "replace") if raised.body is not None else None,
+            names.EXCEPTION_BODY: raised.body.decode("utf-8", "replace")
+            if raised.body is not None and policy.bodies
+            else None,
         }
     return _known(attributes)
+
+
+def _error_json(error: JsonObject, policy: ContentPolicy) -> str:
+    return safe_json(error if policy.bodies else {name: error[name] for name in ("type", "code") if name in error})
 
 
 def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:

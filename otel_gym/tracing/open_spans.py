@@ -36,6 +36,9 @@ class Teller(Protocol):
     def knows_more(self) -> bool:
         """Whether ``known_so_far`` may say more than it did when it was last asked."""
 
+    def is_over(self) -> bool:
+        """Whether what the span tells of has ended, and the recorder will end it too."""
+
 
 class _OpenSpan(NamedTuple):
     span: Span
@@ -66,7 +69,10 @@ class OpenSpans:
         return self._open.pop(context.span_id, None) is not None
 
     def spans(self) -> list[Span]:
-        return [entered.span for entered in list(self._open.values())]
+        """Those that nobody will end if the process stops now."""
+        tellers = dict(self._tellers)
+        over = {span_id for span_id, teller in tellers.items() if teller.is_over()}
+        return [entered.span for span_id, entered in list(self._open.items()) if span_id not in over]
 
     def has_changed(self) -> bool:
         return self._open.keys() != self._recorded or any(self._know_more())

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.sampling import _get_from_env_or_default
 
 from otel_gym.conventions import SCHEMA_URL, SCOPE_NAME
 from otel_gym.identity import Identity, checked_id
-from otel_gym.settings import Settings, captures_messages, read_settings, say_once
+from otel_gym.settings import Settings, captures_messages, read_settings, say_once, sdk_is_disabled
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing import stopping
 from otel_gym.tracing.content_policy import ContentPolicy, content_policy_from
@@ -53,9 +53,13 @@ class Pipeline:
     def recorder(self) -> Recorder:
         return self.processor.recorder
 
-    def stop(self, reason: str) -> None:
-        """Ends open spans as aborted and waits until everything is on disk, within the exit's time limit."""
-        stopping.stop(self.processor.recorders, reason)
+    def close(self) -> None:
+        """Waits until all that ended is on disk, and sealed where files are sealed, within the exit's time limit.
+
+        Spans that are open go on: a server that shuts down need not be all that its process does.
+        """
+        for recorder in self.processor.recorders:
+            recorder.close()
 
     def identity(self, rollout_id: str | None, run_id: str | None = None) -> Identity:
         """With this pipeline's run id where none is named."""
@@ -89,11 +93,14 @@ def configure(
     Called again it sends what follows to the new folder; what came before is flushed first, and a rollout, agent, step,
     tool or model call that is open ends in the store in which it began.
     """
-    global _decided
+    global _decided, _pipeline
     settings = _settings()
     with _lock:
         _decided = True
         pipeline = _set_up(settings, directory, run_id, tracer_provider, service_name, capture_unassigned)
+        if sdk_is_disabled(os.environ):  # every span would be one that records nothing
+            say_once("OTEL_SDK_DISABLED=true: configure() turns nothing on")
+            _pipeline = None
     if handle_sigterm:
         stopping.handle_sigterm(_all_recorders)
     return pipeline
@@ -222,5 +229,4 @@ def _all_recorders() -> list[Recorder]:
 
 def _flush_at_exit() -> None:
     if _pipeline is not None:
-        for recorder in _pipeline.processor.recorders:
-            recorder.close()
+        _pipeline.close()

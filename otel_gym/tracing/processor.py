@@ -80,7 +80,7 @@ class RolloutSpanProcessor(SpanProcessor):
 
     def _identity(self, span: Span, attributes: Mapping[str, Any], parent_context: Context | None) -> Identity:
         if self._identities is None:
-            return identity_of_start(attributes, parent_context)
+            return identity_of_start(attributes, parent_context, span.kind)
         parent = self._identities.get((span.parent.trace_id, span.parent.span_id)) if span.parent else None
         return whole_identity_of_start(span, parent_context, parent)
 

@@ -37,7 +37,7 @@ class GymSampler(Sampler):
         result = self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
         if result.decision is not Decision.DROP:
             return result
-        if not is_gym_span(attributes, identity_of_start(attributes, parent_context)):
+        if not is_gym_span(attributes, identity_of_start(attributes, parent_context, kind)):
             return result
         return SamplingResult(Decision.RECORD_ONLY, attributes, result.trace_state)
 

@@ -55,16 +55,28 @@ class _Step:
     call: Call | None
     tools: list[tuple[_Order, ToolResult]] = field(default_factory=list)
 
-    def has_call(self, call_id: str | None) -> bool:
-        return any(item.get("type") in CALL_TYPES and item.get("call_id") == call_id for item in self.step.items)
+    def call_ids(self) -> set[str | None]:
+        return {item.get("call_id") for item in self.step.items if item.get("type") in CALL_TYPES}
 
 
 @dataclass(slots=True, eq=False)
 class _AgentRun:
+    """``of_span`` and ``of_call``: its steps by the span that they ran in, and by the calls that they asked for."""
+
     agent: Agent | None
     steps: list[_Step] = field(default_factory=list)
     between: list[tuple[_Order, Entry]] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    of_span: dict[int, list[_Step]] = field(default_factory=dict)
+    of_call: dict[str | None, list[_Step]] = field(default_factory=dict)
+
+    def put_in_order(self) -> None:
+        self.steps.sort(key=lambda step: step.order)
+        for step in self.steps:
+            if step.span is not None:
+                self.of_span.setdefault(id(step.span), []).append(step)
+            for call_id in step.call_ids():
+                self.of_call.setdefault(call_id, []).append(step)
 
 
 class _Reader:
@@ -77,7 +89,7 @@ class _Reader:
         self._runs = {agent: _AgentRun(agent) for agent in tree.agents}
         self._without_agent = _AgentRun(None)
         self._has_captured = any(call.captured is not None for call in calls)
-        self._has_told = any(call.told is not None for call in calls)
+        self._has_import = any(map(_is_import, rollout.spans))
         self._step_spans = [span for span in self._spans if is_step(span)]
 
     def trajectories(self) -> list[Trajectory]:
@@ -86,7 +98,7 @@ class _Reader:
         for span in self._spans:
             self._take_events(span)
         for run in self._all_runs():
-            run.steps.sort(key=lambda step: step.order)
+            run.put_in_order()
         for span in filter(is_tool, self._spans):
             self._take_tool(span)
         for run in self._all_runs():
@@ -102,21 +114,22 @@ class _Reader:
 
     def _take_calls(self) -> None:
         """Each call to its step; of the attempts within one step those that failed count only if none was answered."""
-        by_step: dict[int, list[tuple[Call, StoredSpan, _AgentRun]]] = {}
+        by_step: dict[int, list[tuple[_Step, _AgentRun]]] = {}
         for call in self._calls:
             placed = self._placed(call)
             if placed is None:
                 continue
             step_span, run = placed
+            step = _Step(_order(step_span or call.span), step_of(call), step_span, call)
             if step_span is None:
-                run.steps.append(_Step(_order(call.span), step_of(call), None, call))
+                run.steps.append(step)
             else:
-                by_step.setdefault(id(step_span), []).append((call, step_span, run))
+                by_step.setdefault(id(step_span), []).append((step, run))
         for attempts in by_step.values():
-            answered = [attempt for attempt in attempts if step_of(attempt[0]).error is None]
-            for number, (call, step_span, run) in enumerate(answered or attempts[-1:]):
-                place, _ = _order(step_span)
-                run.steps.append(_Step((place, number), step_of(call), step_span, call))
+            answered = [attempt for attempt in attempts if attempt[0].step.error is None]
+            for number, (step, run) in enumerate(answered or attempts[-1:]):
+                step.order = (step.order[0], number)
+                run.steps.append(step)
 
     def _placed(self, call: Call) -> tuple[StoredSpan | None, _AgentRun] | None:
         """The step and the agent of a call; a captured one that nothing joins to an agent is a gap."""
@@ -128,7 +141,7 @@ class _Reader:
         enclosing = self._only_step_around(call.span)
         if enclosing is not None:
             return enclosing, self._run_of(enclosing)
-        if self._has_told or self._step_spans:
+        if self._has_import or self._step_spans:
             self._main().gaps.append(_gap("model_call_without_generation", call))
             return None
         return None, self._main()
@@ -172,7 +185,7 @@ class _Reader:
         if step is None:
             self._main().gaps.append(Gap(code="tool_call_without_step", detail=call_id or span.name))
             return
-        if not step.has_call(call_id):
+        if call_id not in step.call_ids():
             # Its generation was recorded without content: the tool's own span says what was called.
             arguments = span.attributes.get("gen_ai.tool.call.arguments")
             step.step.items.append(function_call_item(call_id, text_of(span, "gen_ai.tool.name"), arguments))
@@ -182,12 +195,12 @@ class _Reader:
     def _step_of_tool(self, span: StoredSpan, call_id: str | None, run: _AgentRun) -> _Step | None:
         """The step that it ran in, if that asked for the call or is silent on it; else the one that asked for it."""
         around = self._tree.step_around(span)
-        steps = [step for step in run.steps if step.span is around] if around is not None else []
-        asking = [step for step in steps if step.has_call(call_id)]
+        steps = run.of_span.get(id(around), []) if around is not None else []
+        asking = [step for step in steps if call_id in step.call_ids()]
         if asking or steps:
             return (asking or steps)[-1]
         runs = [run] if run.agent is not None else self._all_runs()
-        asking = [step for each in runs for step in each.steps if step.has_call(call_id)]
+        asking = [step for each in runs for step in each.of_call.get(call_id, [])]
         before = [step for step in asking if step.order <= _order(span)]
         return next(reversed(before or asking), None)
 
@@ -217,7 +230,7 @@ class _Reader:
         if agent.spawned_by is None:
             return None
         for other, run in self._runs.items():
-            if other is not agent and any(step.has_call(agent.spawned_by) for step in run.steps):
+            if other is not agent and agent.spawned_by in run.of_call:
                 return other
         return None
 
