@@ -219,7 +219,13 @@ class _Importer:
             f"chat {model}" if model else "chat",
             span.span_id,
             moment,
-            {"gen_ai.operation.name": "chat", "gen_ai.request.model": model, **made, **_ids_told(step.get("extra"))},
+            {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.provider.name": _provider(model),
+                "gen_ai.request.model": model,
+                **made,
+                **_ids_told(step.get("extra")),
+            },
         )
         chat.kind = SpanKind.CLIENT
         extra = step.get("extra") or {}
@@ -376,6 +382,33 @@ class _Importer:
 _SUBAGENTS = "subagent_trajectories"
 _ON_EACH_TURN = tuple(row for row in DOCUMENT if row.path in ("session_id", "agent.name", "agent.version"))
 _ROLES = {"user": "user", "system": "system", "agent": "assistant"}
+# As routers write them before a slash, and as vendors' own models begin.
+_VENDORS = {
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "gemini": "gcp.gemini",
+    "vertex_ai": "gcp.vertex_ai",
+    "bedrock": "aws.bedrock",
+    "azure": "azure.ai.openai",
+    "cohere": "cohere",
+    "deepseek": "deepseek",
+    "groq": "groq",
+    "mistral": "mistral_ai",
+    "moonshot": "moonshot_ai",
+    "perplexity": "perplexity",
+    "xai": "x_ai",
+}
+_FAMILIES = (
+    ("gpt-", "openai"),
+    ("chatgpt-", "openai"),
+    ("o1", "openai"),
+    ("o3", "openai"),
+    ("o4", "openai"),
+    ("claude", "anthropic"),
+    ("gemini", "gcp.gemini"),
+    ("grok", "x_ai"),
+)
+_OTHER_PROVIDER = "_OTHER"
 _CONTAINERS = (names.ROLLOUT_SPAN, names.AGENT_STEP_SPAN)
 
 
@@ -409,6 +442,16 @@ def _generation(agent: _Agent, step: Json) -> dict[str, Any]:
     return attributes
 
 
+def _provider(model: str | None) -> str:
+    """Whose model it is, by its name: the conventions require it, and ATIF has no field for it."""
+    name = (model or "").lower()
+    vendor, _, rest = name.partition("/")
+    if rest and vendor in _VENDORS:
+        return _VENDORS[vendor]
+    family = name.rpartition("/")[2]
+    return next((provider for start, provider in _FAMILIES if family.startswith(start)), _OTHER_PROVIDER)
+
+
 def _ids_told(extra: Any) -> dict[str, Any]:
     """What our own documents say of the call beside what ATIF has fields for."""
     told = extra if isinstance(extra, dict) else {}
@@ -436,7 +479,7 @@ def _reasoning(step: Json) -> str | None:
 
 
 def _tool_result(content: Any) -> str:
-    return compact_json({"content": content} if isinstance(content, str) else item_parts("user", content))
+    return compact_json({"content": content if isinstance(content, str) else item_parts("user", content)})
 
 
 def _boundary(step: Json, managed: Json) -> Item:

@@ -115,8 +115,8 @@ def _take_tool(step: _Step, attributes: Mapping[str, Any]) -> None:
         return
     result = fields_of(attributes, RESULT)
     if CALL_RESULT in attributes:
-        told = json.loads(attributes[CALL_RESULT])
-        result["content"] = told["content"] if isinstance(told, dict) else atif_parts(told)
+        content = json.loads(attributes[CALL_RESULT])["content"]
+        result["content"] = content if isinstance(content, str) else atif_parts(content)
     step.results[index] = result
 
 
