@@ -80,6 +80,12 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
         "on invoke_agent: the file that goes on",
         "trajectory.cont-1.json",
     ),
+    Attribute(
+        "gym.atif.agent.tool_definitions",
+        "string",
+        "on invoke_agent: tools that `gen_ai.tool.definitions` cannot say, JSON",
+        '[{"name":"ls"}]',
+    ),
     Attribute("gym.atif.agent.extra", "string", "on invoke_agent: extra of the agent, JSON", '{"parser":"json"}'),
     Attribute(
         "gym.atif.extra",
@@ -258,6 +264,7 @@ ATIF_SCHEMA_VERSION = "gym.atif.schema_version"
 ATIF_TRAJECTORY_ID = "gym.atif.trajectory_id"
 ATIF_NOTES = "gym.atif.notes"
 ATIF_CONTINUED_REF = "gym.atif.continued_trajectory_ref"
+ATIF_TOOL_DEFINITIONS = "gym.atif.agent.tool_definitions"
 ATIF_AGENT_EXTRA = "gym.atif.agent.extra"
 ATIF_EXTRA = "gym.atif.extra"
 ATIF_FINAL_PROMPT_TOKENS = "gym.atif.final.total_prompt_tokens"

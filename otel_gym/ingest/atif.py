@@ -27,10 +27,12 @@ from otel_gym.records.atif_fields import (
     INPUT_TOKENS,
     RESULT,
     STEP,
+    TOOL_DEFINITIONS,
     TOTALS,
     Json,
     attributes_of,
     empty_fields,
+    genai_tools,
     item_parts,
     value_at,
 )
@@ -182,6 +184,9 @@ class _Importer:
         if not agent.turns:
             said = {name: value for name, value in document.items() if name not in ("steps", _SUBAGENTS) or not value}
             attributes[names.ATIF_EMPTY_FIELDS] = list(empty_fields(said)) or None
+            tools = genai_tools(document["agent"].get("tool_definitions"))
+            if tools is not None:
+                attributes |= {TOOL_DEFINITIONS: compact_json(tools), names.ATIF_TOOL_DEFINITIONS: None}
         span = self._span(
             (agent.key, "turn", str(len(agent.turns))),
             f"invoke_agent {document['agent']['name']}",

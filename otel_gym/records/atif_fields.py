@@ -17,6 +17,7 @@ from otel_gym.wire.items.shapes import Item, compact_json, objects_of, text_part
 Json = dict[str, Any]
 
 CALL_ID = "gen_ai.tool.call.id"
+TOOL_DEFINITIONS = "gen_ai.tool.definitions"
 CALL_RESULT = "gen_ai.tool.call.result"
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
 
@@ -36,7 +37,7 @@ DOCUMENT = (
     Field("agent.name", "gen_ai.agent.name"),
     Field("agent.version", "gen_ai.agent.version"),
     Field("agent.model_name", "gen_ai.request.model"),
-    Field("agent.tool_definitions", "gen_ai.tool.definitions", "json"),
+    Field("agent.tool_definitions", names.ATIF_TOOL_DEFINITIONS, "json"),
     Field("agent.extra", names.ATIF_AGENT_EXTRA, "json"),
     Field("notes", names.ATIF_NOTES),
     Field("continued_trajectory_ref", names.ATIF_CONTINUED_REF),
@@ -162,6 +163,27 @@ def atif_parts(parts: Any) -> list[Json]:
 
 def text_of_parts(parts: Any) -> str:
     return "".join(part["text"] for part in objects_of(parts) if isinstance(part.get("text"), str))
+
+
+def genai_tools(definitions: Any) -> list[Json] | None:
+    """Tools of Chat Completions as the GenAI conventions have them, if all of them are such."""
+    if not definitions or not all(map(_is_function, definitions)):
+        return None
+    return [{"type": "function", **definition["function"]} for definition in definitions]
+
+
+def atif_tools(tools: Iterable[Json]) -> list[Json]:
+    return [
+        {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
+        for tool in tools
+    ]
+
+
+def _is_function(definition: Json) -> bool:
+    function = definition.get("function")
+    if definition != {"type": "function", "function": function} or not isinstance(function, dict):
+        return False
+    return isinstance(function.get("name"), str) and "type" not in function
 
 
 def _item_part(role: str, part: Json) -> Item:

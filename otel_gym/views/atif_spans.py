@@ -18,9 +18,11 @@ from otel_gym.records.atif_fields import (
     GENERATION,
     RESULT,
     STEP,
+    TOOL_DEFINITIONS,
     TOTALS,
     Json,
     atif_parts,
+    atif_tools,
     fields_of,
     put,
     put_empty_fields,
@@ -137,6 +139,8 @@ def _take_event(step: _Step, attributes: Mapping[str, Any]) -> None:
 
 def _document(parts: _Parts) -> Json:
     document = fields_of(parts.attributes, (*DOCUMENT, *TOTALS))
+    if TOOL_DEFINITIONS in parts.attributes:
+        put(document, "agent.tool_definitions", atif_tools(json.loads(parts.attributes[TOOL_DEFINITIONS])))
     document["steps"] = [_step(number, parts.steps[number]) for number in sorted(parts.steps)]
     put_empty_fields(document, parts.attributes.get(names.ATIF_EMPTY_FIELDS) or ())
     return document

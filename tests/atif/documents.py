@@ -97,6 +97,9 @@ _calls = _objects(
     {"tool_call_id": _words, "function_name": texts, "arguments": st.dictionaries(texts, _json, max_size=2)},
     {"extra": _extras},
 )
+_tools = _extras | st.fixed_dictionaries(
+    {"type": st.just("function"), "function": st.fixed_dictionaries({"name": texts}, optional={"strict": st.none()})}
+)
 _shared = {
     "timestamp": st.sampled_from(["2026-01-02T03:04:05Z", "2026-01-02T05:04:05.123456+02:00", "2026-01-02T03:04:05"]),
     "is_copied_context": st.booleans(),
@@ -141,7 +144,7 @@ def valid_documents(draw: st.DrawFn, depth: int = 1) -> Json:
                 "schema_version": st.sampled_from(["ATIF-v1.0", "ATIF-v1.4", "ATIF-v1.7", "ATIF-v1.8"]),
                 "agent": _objects(
                     {"name": texts, "version": texts},
-                    {"model_name": texts, "tool_definitions": st.lists(_extras, max_size=2), "extra": _extras},
+                    {"model_name": texts, "tool_definitions": st.lists(_tools, max_size=2), "extra": _extras},
                 ),
                 "steps": st.just([{"step_id": number, **step} for number, step in enumerate(steps, 1)]),
             },
