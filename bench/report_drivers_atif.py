@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from otel_gym import conventions as names
 from otel_gym.ingest.atif import read_atif
-from otel_gym.ingest.spans import stored_spans
+from otel_gym.ingest.spans import ImportedRollout, ImportedSpan, stored_spans
 from otel_gym.records.atif_lint import lint
 from otel_gym.records.model_input import reconstruct_model_input
 from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, UserMessage, iso_time
@@ -83,6 +84,57 @@ def drive_outcomes(folder: Path, expected: Object, bench: Bench) -> Iterator[str
     yield from unequal_of_known(ours, expected)
 
 
+def drive_events(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
+    """Calls that overlap, as spans of their agents: each step of the documents has its own model and usage."""
+    rollout = ImportedRollout("in_process", "events", [])
+    rollout.spans.append(ImportedSpan(rollout.span_id("rollout"), names.ROLLOUT_SPAN, 0, None))
+    open_calls: dict[str, ImportedSpan] = {}
+    for event in _events(folder):
+        if event["ev"] == "start":
+            open_calls[event["call"]] = _started(rollout, event)
+        elif event["ev"] == "end":
+            call = open_calls[event["call"]]
+            call.end_ns = event["t"] * 10**9
+            usage = event.get("usage", {})
+            call.attributes |= {"gen_ai.usage.input_tokens": usage["in"], "gen_ai.usage.output_tokens": usage["out"]}
+    found = {}
+    for trajectory in trajectories(RolloutSpans(None, "0-0", stored_spans(rollout))):
+        for step in _document(trajectory)["steps"]:
+            metrics = step.get("metrics", {})
+            told = {"model": step["model_name"], "in": metrics["prompt_tokens"], "out": metrics["completion_tokens"]}
+            name = step["extra"]["response_id"]
+            found[name] = {key: told.get(key) for key in expected.get(name, ())}
+    yield from unequal_of_known(found, expected)
+
+
+def _started(rollout: ImportedRollout, event: Object) -> ImportedSpan:
+    """The open chat span of a call, below a turn of its agent."""
+    turn_id, at_ns = rollout.span_id("agent", event["agent"]), event["t"] * 10**9
+    if all(span.span_id != turn_id for span in rollout.spans):
+        turn = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": event["agent"]}
+        rollout.spans.append(ImportedSpan(turn_id, "invoke_agent", at_ns, None, rollout.spans[0].span_id, turn))
+    step_id, call_id = (rollout.span_id(kind, event["call"]) for kind in ("step", "call"))
+    asked = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": event["model"],
+        "gen_ai.response.id": event["call"],
+    }
+    call = ImportedSpan(call_id, "chat", at_ns, None, step_id, asked)
+    rollout.spans += [ImportedSpan(step_id, names.AGENT_STEP_SPAN, at_ns, None, turn_id), call]
+    return call
+
+
+def has_events(folder: Path) -> bool:
+    """``events.jsonl``: starts and ends of calls."""
+    events = _events(folder)
+    return bool(events) and all("ev" in event and "t" in event for event in events)
+
+
+def _events(folder: Path) -> list[Object]:
+    file = folder / "events.jsonl"
+    return [json.loads(line) for line in file.read_bytes().splitlines()] if file.exists() else []
+
+
 def _calls(folder: Path) -> list[Object]:
     file = folder / "calls.json"
     calls = json.loads(file.read_bytes()) if file.exists() else []
@@ -133,4 +185,5 @@ ATIF_DRIVERS: tuple[tuple[Callable[[Path], bool], Callable[[Path, Object, Bench]
     (has_document, drive_document),
     (has_compaction, drive_compaction),
     (has_outcomes, drive_outcomes),
+    (has_events, drive_events),
 )
