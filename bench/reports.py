@@ -45,6 +45,7 @@ from report_bench import (
     record_problems,
     stream,
 )
+from report_drivers_atif import ATIF_DRIVERS
 from report_drivers_content import CONTENT_DRIVERS
 from report_drivers_store import STORE_DRIVERS
 from report_problems import REMARKS, NotDrivenError, Object, unequal_of_known
@@ -419,6 +420,7 @@ DRIVERS: tuple[tuple[Callable[[Path], bool], Driver], ...] = (
     (report_drivers_parquet.has_rows, report_drivers_parquet.drive_rows),
     *STORE_DRIVERS,
     *CONTENT_DRIVERS,
+    *ATIF_DRIVERS,
 )
 
 

@@ -90,6 +90,69 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.tool.error", "string", "of a tool that failed: message and data, JSON", '{"message":"Exit code 3"}'),
     Attribute("gym.tool.extra", "string", "what else is known of a tool's run, JSON", '{"exit_code":3}'),
     Attribute("gym.tool.index", "int", "order in which the results of an agent's tools arrived", "4"),
+    Attribute("gym.cost_usd", "double", "of a generation, where its source says it", "0.0021"),
+    Attribute("gym.token_ids.prompt", "int[]", "of a generation: the tokens that the model was sent", "[1, 2, 3]"),
+    Attribute("gym.token_ids.completion", "int[]", "of a generation: the tokens that it sampled", "[10, 11]"),
+    Attribute("gym.token_ids.logprobs", "double[]", "of a generation: one for each token sampled", "[-0.1, -2.5]"),
+    Attribute(
+        "gym.atif.document",
+        "string",
+        "of an import of ATIF: the document that a turn is of, by file and place in it",
+        "trajectory.json#subagent_trajectories/0",
+    ),
+    Attribute("gym.atif.schema_version", "string", "on invoke_agent: version of the document", "ATIF-v1.7"),
+    Attribute("gym.atif.trajectory_id", "string", "on invoke_agent: id of the document", "main"),
+    Attribute("gym.atif.notes", "string", "on invoke_agent: notes of the document", "cut at step 80"),
+    Attribute(
+        "gym.atif.continued_trajectory_ref",
+        "string",
+        "on invoke_agent: the file that goes on",
+        "trajectory.cont-1.json",
+    ),
+    Attribute(
+        "gym.atif.agent.tool_definitions",
+        "string",
+        "on invoke_agent: tools that `gen_ai.tool.definitions` cannot say, JSON",
+        '[{"name":"ls"}]',
+    ),
+    Attribute("gym.atif.agent.extra", "string", "on invoke_agent: extra of the agent, JSON", '{"parser":"json"}'),
+    Attribute(
+        "gym.atif.extra",
+        "string",
+        "extra, JSON: of the document (invoke_agent), the step (agent_step, event), the call (execute_tool)",
+        '{"reward":1.0}',
+    ),
+    Attribute("gym.atif.final.total_prompt_tokens", "int", "on the last turn: total that the document says", "280"),
+    Attribute("gym.atif.final.total_completion_tokens", "int", "on the last turn: total of the document", "27"),
+    Attribute("gym.atif.final.total_cached_tokens", "int", "on the last turn: total of the document", "64"),
+    Attribute("gym.atif.final.total_steps", "int", "on the last turn: total of the document", "4"),
+    Attribute("gym.atif.final.extra", "string", "on the last turn: extra of the totals, JSON", '{"turns":2}'),
+    Attribute("gym.atif.step_id", "int", "on agent_step and events: the step that it is of", "3"),
+    Attribute("gym.atif.source", "string", "on the event that a step is told by: whose step", "system"),
+    Attribute("gym.atif.timestamp", "string", "of a step, as the document writes it", "2026-01-02T03:04:05Z"),
+    Attribute("gym.atif.llm_call_count", "int", "of a step: model calls in it; 0: it acted without one", "1"),
+    Attribute("gym.atif.is_copied_context", "boolean", "of a step: told again, counted elsewhere", "true"),
+    Attribute("gym.atif.reasoning_effort", "double", "of a step, where it is a number", "0.5"),
+    Attribute("gym.atif.message_parts", "boolean", "true: the content is a list of parts", "true"),
+    Attribute(
+        "gym.atif.prompt_tokens", "int", "of a step before ATIF 1.2 that leaves the cached tokens out of them", "120"
+    ),
+    Attribute("gym.atif.metrics.extra", "string", "extra of a step's metrics, JSON", '{"reasoning_tokens":4}'),
+    Attribute("gym.atif.call.index", "int", "which of its step's tool calls, from 0", "0"),
+    Attribute("gym.atif.result.index", "int", "which of its step's observation results, from 0", "1"),
+    Attribute("gym.atif.result.extra", "string", "extra of an observation result, JSON", '{"latency_ms":12}'),
+    Attribute(
+        "gym.atif.result.subagent_trajectory_ref",
+        "string",
+        "the subagents that an observation result refers to, JSON list",
+        '[{"trajectory_id":"sub-a"}]',
+    ),
+    Attribute(
+        "gym.atif.empty_fields",
+        "string[]",
+        "of a document or a step: fields that are there with an empty value",
+        '["tool_calls=[]"]',
+    ),
     Attribute("gym.store.version", "string", "on the scope: form of the stored line", "1"),
     Attribute("gym.model_call.id", "string", "one exchange with a model server", "582c7700c500862a12cb11a11f9f452f"),
     Attribute("gym.model_ref.type", "string", "kind of the model server, in NeMo Gym's config", "responses_api_models"),
@@ -227,9 +290,45 @@ TOOL_ERROR = "gym.tool.error"
 TOOL_EXTRA = "gym.tool.extra"
 TOOL_INDEX = "gym.tool.index"
 
+COST_USD = "gym.cost_usd"
+PROMPT_TOKEN_IDS = "gym.token_ids.prompt"
+COMPLETION_TOKEN_IDS = "gym.token_ids.completion"
+LOGPROBS = "gym.token_ids.logprobs"
+
+ATIF_DOCUMENT = "gym.atif.document"
+ATIF_SCHEMA_VERSION = "gym.atif.schema_version"
+ATIF_TRAJECTORY_ID = "gym.atif.trajectory_id"
+ATIF_NOTES = "gym.atif.notes"
+ATIF_CONTINUED_REF = "gym.atif.continued_trajectory_ref"
+ATIF_TOOL_DEFINITIONS = "gym.atif.agent.tool_definitions"
+ATIF_AGENT_EXTRA = "gym.atif.agent.extra"
+ATIF_EXTRA = "gym.atif.extra"
+ATIF_FINAL_PROMPT_TOKENS = "gym.atif.final.total_prompt_tokens"
+ATIF_FINAL_COMPLETION_TOKENS = "gym.atif.final.total_completion_tokens"
+ATIF_FINAL_CACHED_TOKENS = "gym.atif.final.total_cached_tokens"
+ATIF_FINAL_STEPS = "gym.atif.final.total_steps"
+ATIF_FINAL_EXTRA = "gym.atif.final.extra"
+ATIF_STEP_ID = "gym.atif.step_id"
+ATIF_SOURCE = "gym.atif.source"
+ATIF_TIMESTAMP = "gym.atif.timestamp"
+ATIF_LLM_CALL_COUNT = "gym.atif.llm_call_count"
+ATIF_IS_COPIED = "gym.atif.is_copied_context"
+ATIF_REASONING_EFFORT = "gym.atif.reasoning_effort"
+ATIF_MESSAGE = "gym.atif.message"
+ATIF_MESSAGE_PARTS = "gym.atif.message_parts"
+ATIF_PROMPT_TOKENS = "gym.atif.prompt_tokens"
+ATIF_METRICS_EXTRA = "gym.atif.metrics.extra"
+ATIF_CALL_INDEX = "gym.atif.call.index"
+ATIF_RESULT_INDEX = "gym.atif.result.index"
+ATIF_RESULT_EXTRA = "gym.atif.result.extra"
+ATIF_RESULT_SUBAGENT_REF = "gym.atif.result.subagent_trajectory_ref"
+ATIF_EMPTY_FIELDS = "gym.atif.empty_fields"
+
 USER_MESSAGE_EVENT = "gym.user_message"
 CONTEXT_MESSAGE_EVENT = "gym.context_message"
 CONTEXT_BOUNDARY_EVENT = "gym.context_boundary"
+# Part of a step of ATIF that no model was sent, or that the event of the step itself tells of.
+ATIF_PART_EVENT = "gym.atif.part"
 
 # Of a body: how it is written, what was cut off, what it keeps of an earlier one.
 BODY_ENCODING = ".encoding"

@@ -46,10 +46,11 @@ def tokens_of(attributes: Mapping[str, Any], body: str) -> Tokens:
         live=False,
     )
     response = parse_exchange(exchange).response
-    return NO_TOKENS if response is None else _tokens(response)
+    return NO_TOKENS if response is None else tokens_of_response(response)
 
 
-def _tokens(response: JsonObject) -> Tokens:
+def tokens_of_response(response: JsonObject) -> Tokens:
+    """The same of an answer that was parsed."""
     bundles = [item for item in _messages(response) if "generation_token_ids" in item]
     if len(bundles) == 1:
         (bundle,) = bundles

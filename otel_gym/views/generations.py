@@ -16,6 +16,7 @@ from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.records.steps import AgentStep, iso_time
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
+from otel_gym.store.tokens import NO_TOKENS, tokens_of_response
 from otel_gym.views.agent_tree import text_of
 from otel_gym.views.layers import RESPONSE_ID, is_model_call, without_client_layer
 from otel_gym.views.model_calls import record_of
@@ -119,7 +120,7 @@ def step_of(call: Call) -> AgentStep:
         provider_usage=_provider_usage(record, call.span),
         error=_error(source, record),
         is_unfinished=source.end_ns is None,
-        extra=_ids(call, record),
+        extra={**_ids(call, record), **_tokens(call, record)},
     )
 
 
@@ -193,6 +194,19 @@ def _ids(call: Call, record: ModelCallRecord) -> dict[str, Any]:
     span = call.span
     ids = {"trace_id": span.trace_id, "span_id": span.span_id, "model_call_id": record.model_call_id}
     return {name: value for name, value in ids.items() if value is not None}
+
+
+def _tokens(call: Call, record: ModelCallRecord) -> dict[str, Any]:
+    """Cost, token ids and log probabilities: those of the answer, else those that an import tells."""
+    told = call.told.attributes if call.told is not None else {}
+    found = tokens_of_response(record.response) if record.response is not None else NO_TOKENS
+    values = {
+        "cost_usd": told.get(names.COST_USD),
+        "prompt_token_ids": found.prompt_token_ids or told.get(names.PROMPT_TOKEN_IDS),
+        "completion_token_ids": found.generation_token_ids or told.get(names.COMPLETION_TOKEN_IDS),
+        "logprobs": found.generation_log_probs or told.get(names.LOGPROBS),
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _time(span: StoredSpan, time_ns: int | None) -> str | None:

@@ -1,0 +1,176 @@
+"""ATIF documents as they lie on disk: one file, several in a wrapper, a folder with continuations and subagents."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from otel_gym.records.atif import AtifTrajectory, version_number
+from otel_gym.records.atif_lint import errors
+
+_CONTINUED = re.compile(r"-cont-\d+$")
+
+
+class AtifError(ValueError):
+    """What is no ATIF document; the text says of which file, and what is wrong with it."""
+
+
+@dataclass(slots=True)
+class AtifFile:
+    """A document; ``wrong``: what its lint has against it as it stands there."""
+
+    document: AtifTrajectory
+    wrong: list[str]
+
+
+@dataclass(slots=True)
+class AtifRun:
+    """One run: the document that no other refers to, and by their names those that it leads to, itself among them.
+
+    ``key`` is the id of the run.
+    """
+
+    key: str
+    main: str
+    files: dict[str, AtifFile]
+    damage: list[str] = field(default_factory=list)
+
+
+def read_runs(path: Path) -> list[AtifRun]:
+    """The runs of a file or, with those below it, of a folder. AtifError where there is none; OSError."""
+    if not path.is_dir():
+        documents = _documents(path)
+        return _runs(path.parent, documents, {**documents, **_files_beside(path, documents)})
+    runs = []
+    for folder in sorted({file.parent for file in path.rglob("*.json")}):
+        found = {name: file for path in sorted(folder.glob("*.json")) for name, file in _documents_if_any(path)}
+        runs += _runs(folder, found, found)
+    if not runs:
+        raise AtifError(f"{path}: no ATIF document in it")
+    return runs
+
+
+def _runs(folder: Path, documents: Mapping[str, AtifFile], files: Mapping[str, AtifFile]) -> list[AtifRun]:
+    """Of each document that no other one refers to."""
+    named = {
+        name for own, file in documents.items() for name in _names_of_others(file.document, documents) if name != own
+    }
+    mains = [name for name in documents if name not in named]
+    return [_run(folder, name, files) for name in mains or list(documents)[:1]]
+
+
+def _documents_if_any(path: Path) -> Iterator[tuple[str, AtifFile]]:
+    if _is_atif(path):
+        yield from _documents(path).items()
+
+
+def _is_atif(path: Path) -> bool:
+    try:
+        return bool(_objects(path))
+    except AtifError:
+        return False
+
+
+def _documents(path: Path) -> dict[str, AtifFile]:
+    found = _objects(path)
+    if not found:
+        raise AtifError(f"{path}: no ATIF document: it has no steps")
+    return {name: _validated(path, name, value) for name, value in found.items()}
+
+
+def _objects(path: Path) -> dict[str, Any]:
+    """The JSON objects of a file that have steps: itself, else those that it wraps, as ``file.json#name``."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as problem:
+        raise AtifError(f"{path}: no JSON: {problem}") from None
+    if _has_steps(value):
+        return {path.name: value}
+    inside = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    return {f"{path.name}#{name}": part for name, part in inside if _has_steps(part)}
+
+
+def _has_steps(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("steps"), list) and isinstance(value.get("agent"), dict)
+
+
+def _validated(path: Path, name: str, value: Any) -> AtifFile:
+    """3.0 is taken for a count: what is wrong yet readable is damage."""
+    wrong = list(map(str, errors(value)))
+    try:
+        return AtifFile(AtifTrajectory.model_validate(value, strict=False), wrong)
+    except ValidationError:
+        raise AtifError(f"{path.parent / name}: {'; '.join(wrong[:5])}") from None
+
+
+def _names_of_others(document: AtifTrajectory, files: Mapping[str, AtifFile]) -> Iterator[str]:
+    """Files that a document refers to, those of its embedded subagents too."""
+    if document.continued_trajectory_ref is not None:
+        yield document.continued_trajectory_ref
+    for ref in document.refs():
+        if ref.trajectory_path is not None:
+            yield ref.trajectory_path
+        elif ref.trajectory_id is None:
+            yield from names_by_session(ref.session_id, files)
+    for subagent in document.subagent_trajectories or ():
+        yield from _names_of_others(subagent, files)
+
+
+def names_by_session(session_id: str | None, files: Mapping[str, AtifFile]) -> list[str]:
+    """How documents before 1.7 found their subagents."""
+    return [
+        name
+        for name, file in files.items()
+        if session_id is not None
+        and file.document.session_id == session_id
+        and version_number(file.document.schema_version) < 7
+    ]
+
+
+def _files_beside(path: Path, documents: Mapping[str, AtifFile]) -> dict[str, AtifFile]:
+    """The files that these documents, and those found so, refer to; only such as lie in or below the same folder."""
+    folder = path.parent.resolve()
+    found: dict[str, AtifFile] = {}
+    waiting = [file.document for file in documents.values()]
+    while waiting:
+        for name in _names_of_others(waiting.pop(), {}):
+            other = (folder / name).resolve()
+            if name in found or name in documents or not other.is_relative_to(folder) or not other.is_file():
+                continue
+            found[name] = next(iter(_documents(other).values()))
+            waiting.append(found[name].document)
+    return found
+
+
+def _run(folder: Path, main: str, files: Mapping[str, AtifFile]) -> AtifRun:
+    mine = {main: files[main]}
+    waiting = [main]
+    damage = []
+    while waiting:
+        name = waiting.pop(0)
+        damage += [f"{folder / name}: {wrong}" for wrong in files[name].wrong]
+        for other in _names_of_others(files[name].document, files):
+            if other not in files:
+                damage.append(f"{folder / other}: {name} refers to it, but it is not there: put it beside")
+            elif other not in mine:
+                mine[other] = files[other]
+                waiting.append(other)
+    return AtifRun(_key(folder, main, files[main].document), main, mine, damage)
+
+
+def _key(folder: Path, name: str, document: AtifTrajectory) -> str:
+    """The id of a run. A session may have several since 1.7; a document without any id is known by where it lies."""
+    session = None if document.session_id is None else _CONTINUED.sub("", document.session_id)
+    if session and document.trajectory_id and not document.trajectory_id.startswith(session):
+        return f"{session}.{document.trajectory_id}"
+    if document.trajectory_id or session:
+        return str(document.trajectory_id or session)
+    place = hashlib.sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return f"{name.removesuffix('.json')}-{place}"

@@ -1,0 +1,287 @@
+"""Trajectories → ATIF documents.
+
+``atif_of`` writes what is known and nothing else: a cost, a time, a token that nobody said is absent. Reward, timing,
+errors and the ids of the spans have no field in ATIF and stand in ``extra``. Subagents are embedded or files of their
+own, media are files beside the document. A run that was killed gives a valid document with ``extra.complete`` false.
+``views.atif_spans`` gives a document that was imported back as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import orjson
+
+from otel_gym.records.atif import AUDIO_VERSION, AtifTrajectory
+from otel_gym.records.trajectory import Trajectory
+from otel_gym.records.well_formed import well_formed
+from otel_gym.views.atif_content import Media, least_version, needs_audio
+from otel_gym.views.atif_spans import atif_files_of_spans, atif_of_spans
+from otel_gym.views.atif_steps import Steps
+
+__all__ = ["AtifExport", "atif_files_of_spans", "atif_json", "atif_of", "atif_of_spans"]
+
+Json = dict[str, Any]
+WrittenVersion = Literal["ATIF-v1.7", "ATIF-v1.8"]
+
+MAIN_FILE = "trajectory.json"
+# Stands for the id of a call that spawned a subagent, where none is known.
+_NO_CALL = ""
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_TOTALS = (
+    ("total_prompt_tokens", "prompt_tokens"),
+    ("total_completion_tokens", "completion_tokens"),
+    ("total_cached_tokens", "cached_tokens"),
+)
+_EXTRA_TOTALS = ("reasoning_tokens", "cache_creation_input_tokens", "total_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class AtifExport:
+    """Documents by file name, the main one first, and the media that they refer to by relative path."""
+
+    documents: dict[str, AtifTrajectory]
+    media: dict[str, bytes]
+
+    @property
+    def document(self) -> AtifTrajectory:
+        return next(iter(self.documents.values()))
+
+    def files(self) -> dict[str, bytes]:
+        """Everything that has to be written, by path below one folder."""
+        return {**{name: atif_json(document) for name, document in self.documents.items()}, **self.media}
+
+
+def atif_json(document: AtifTrajectory) -> bytes:
+    """The text of a file, UTF-8."""
+    written = document.written()
+    try:
+        return orjson.dumps(written, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # an integer beyond 64 bits
+        return (json.dumps(written, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def atif_of(
+    trajectory: Trajectory,
+    *,
+    rollout_id: str,
+    run_id: str | None = None,
+    session_id: str | None = None,
+    version: WrittenVersion = "ATIF-v1.7",
+    reward: float | None = None,
+    agent_version: str | None = None,
+    embed_subagents: bool = True,
+    continue_in_files: bool = False,
+) -> AtifExport:
+    """The document of a rollout's agent, with its subagents in it or, without ``embed_subagents``, as files beside it.
+
+    ``session_id`` None: the trajectory's, else the rollout's id. A document with audio is ATIF 1.8 in any case.
+    ``continue_in_files``: what comes after a compaction is a file of its own, which begins with what was kept.
+    ValueError for a version that is read only.
+    """
+    if version not in get_args(WrittenVersion):
+        raise ValueError(f"{version} is not written: one of {', '.join(get_args(WrittenVersion))}")
+    session = session_id or trajectory.agent_telemetry.session_id or rollout_id
+    writer = _Writer(session, version, agent_version or "unknown", embed_subagents)
+    extra = _known({"rollout_id": rollout_id, "run_id": run_id, "reward": reward})
+    main = writer.document(trajectory, rollout_id, extra)
+    files = writer.continued(main, MAIN_FILE) if continue_in_files else {MAIN_FILE: main}
+    documents = {**files, **writer.files}
+    read = {name: AtifTrajectory.model_validate(well_formed(document)) for name, document in documents.items()}
+    return AtifExport(read, writer.media.files)
+
+
+class _Writer:
+    """Makes the documents of one rollout. ``files``: those of subagents that are not embedded."""
+
+    def __init__(self, session_id: str, version: str, agent_version: str, embeds: bool) -> None:
+        self._session_id = session_id
+        self._version = version
+        self._agent_version = agent_version
+        self._embeds = embeds
+        self._ids: set[str] = set()
+        self.media = Media()
+        self.files: dict[str, Json] = {}
+
+    def document(self, trajectory: Trajectory, trajectory_id: str, extra: Json) -> Json:
+        self._ids.add(trajectory_id)
+        subagents, refs = self._subagents(trajectory, trajectory_id)
+        of_no_call = refs.pop(_NO_CALL, None)
+        steps = Steps(trajectory, refs, self.media).made() or [_nothing_done()]
+        if of_no_call is not None:
+            observation = steps[-1].setdefault("observation", {"results": []})
+            observation["results"].append({"subagent_trajectory_ref": of_no_call})
+        totals = _final_metrics(trajectory, steps, subagents)
+        models = {generation.model for generation in trajectory.generations}
+        agent = {
+            "name": trajectory.agent_telemetry.agent or "unknown",
+            "version": self._agent_version,
+            "model_name": models.pop() if len(models) == 1 else None,
+        }
+        document = {
+            "schema_version": self._version_for(steps),
+            "session_id": self._session_id,
+            "trajectory_id": trajectory_id,
+            "agent": _known(agent),
+            "steps": _numbered(steps),
+            "final_metrics": totals,
+            "extra": {**extra, **_of_the_run(trajectory, steps)},
+            "subagent_trajectories": subagents if self._embeds and subagents else None,
+        }
+        return _known(document)
+
+    def _subagents(self, trajectory: Trajectory, parent_id: str) -> tuple[list[Json], dict[str, list[Json]]]:
+        """Their documents, and by call id what refers to them."""
+        documents: list[Json] = []
+        refs: dict[str, list[Json]] = {}
+        for subagent in trajectory.subagents:
+            name = self._unused_id(f"{parent_id}.{subagent.agent_id or subagent.spawned_by or 'subagent'}")
+            document = self.document(subagent, name, _known({"spawned_by": subagent.spawned_by}))
+            documents.append(document)
+            ref = {"trajectory_id": name, "session_id": self._session_id}
+            if not self._embeds:
+                path = f"trajectory.{_NOT_IN_NAMES.sub('_', name)}.json"
+                self.files[path] = document
+                ref = {**ref, "trajectory_path": path}
+            refs.setdefault(subagent.spawned_by or _NO_CALL, []).append(ref)
+        return documents, refs
+
+    def _unused_id(self, name: str) -> str:
+        number, unused = 1, name
+        while unused in self._ids:
+            number += 1
+            unused = f"{name}-{number}"
+        self._ids.add(unused)
+        return unused
+
+    def _version_for(self, steps: Iterable[Json]) -> str:
+        results = ((step.get("observation") or {}).get("results") or () for step in steps)
+        contents = [step["message"] for step in steps] + [result.get("content") for some in results for result in some]
+        return least_version(self._version, AUDIO_VERSION) if any(map(needs_audio, contents)) else self._version
+
+    def continued(self, document: Json, name: str) -> dict[str, Json]:
+        """The document cut behind each boundary that replaced the context; totals and subagents are of the part."""
+        parts = _parts(document["steps"])
+        if len(parts) == 1:
+            return {name: document}
+        names = [name, *(f"trajectory.cont-{number}.json" for number in range(1, len(parts)))]
+        waiting = document.get("subagent_trajectories", [])
+        files = {}
+        for number, steps in enumerate(parts):
+            part = dict(document)
+            if number:
+                part["session_id"] = f"{self._session_id}-cont-{number}"
+                part["trajectory_id"] = f"{document['trajectory_id']}-cont-{number}"
+                part["agent"] = {**document["agent"], "extra": {"continuation_index": number}}
+            if number + 1 < len(parts):
+                part["continued_trajectory_ref"] = names[number + 1]
+            named = {ref["trajectory_id"] for step in steps for ref in _refs(step)}
+            is_last = number + 1 == len(parts)
+            subagents = [each for each in waiting if each["trajectory_id"] in named or is_last]
+            waiting = [each for each in waiting if each not in subagents]
+            part["subagent_trajectories"] = subagents or None
+            part["final_metrics"] = _sums(steps, subagents)
+            part["steps"] = _numbered(steps)
+            files[names[number]] = _known(part)
+        return files
+
+
+def _parts(steps: Sequence[Json]) -> list[list[Json]]:
+    parts: list[list[Json]] = [[]]
+    instructions = []
+    for step in steps:
+        parts[-1].append(step)
+        managed = (step.get("extra") or {}).get("context_management")
+        if managed is None and step["source"] == "system":
+            instructions.append(step)
+        if managed is not None and managed.get("boundary") == "replace" and step is not steps[-1]:
+            kept = instructions if managed.get("keeps_instructions") is not False else []
+            parts.append([_copied(each) for each in (*kept, *_shown(step))])
+    return parts
+
+
+def _shown(boundary: Json) -> list[Json]:
+    """What later calls saw, as steps."""
+    results = (boundary.get("observation") or {}).get("results") or ()
+    return [{"source": "user", "message": result["content"]} for result in results if "content" in result]
+
+
+def _copied(step: Json) -> Json:
+    return {**step, "is_copied_context": True}
+
+
+def _numbered(steps: Iterable[Json]) -> list[Json]:
+    return [{**step, "step_id": number} for number, step in enumerate(steps, 1)]
+
+
+def _refs(step: Json) -> Iterable[Json]:
+    for result in (step.get("observation") or {}).get("results") or ():
+        yield from result.get("subagent_trajectory_ref") or ()
+
+
+def _nothing_done() -> Json:
+    return {"source": "system", "message": "The run ended before anything was said."}
+
+
+def _final_metrics(trajectory: Trajectory, steps: Sequence[Json], subagents: Sequence[Json]) -> Json:
+    """Of the steps; ``total_cost_usd`` is with the subagents, and the harness's where no step says its own."""
+    totals = _sums(steps, subagents)
+    told = trajectory.agent_telemetry.total_cost_usd
+    if told is not None and not any("cost_usd" in step.get("metrics", ()) for step in steps):
+        totals["total_cost_usd"] = told
+    unknown = sum(generation.usage.input_tokens is None for generation in trajectory.generations)
+    if unknown:
+        totals["extra"] = {**totals.get("extra", {}), "generations_without_usage": unknown}
+    return totals
+
+
+def _sums(steps: Sequence[Json], subagents: Sequence[Json]) -> Json:
+    metrics = [step["metrics"] for step in steps if "metrics" in step and not step.get("is_copied_context")]
+    costs = [each["cost_usd"] for each in metrics if "cost_usd" in each]
+    costs += [cost for each in subagents if (cost := each["final_metrics"].get("total_cost_usd")) is not None]
+    totals = {total: _sum([each.get(name) for each in metrics]) for total, name in _TOTALS}
+    more = {
+        f"total_{name.removeprefix('total_')}": _sum([each.get("extra", {}).get(name) for each in metrics])
+        for name in _EXTRA_TOTALS
+    }
+    return _known(
+        {
+            **totals,
+            "total_cost_usd": math.fsum(costs) if costs else None,
+            "total_steps": len(steps),
+            "extra": _known(more) or None,
+        }
+    )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _of_the_run(trajectory: Trajectory, steps: Sequence[Json]) -> Json:
+    telemetry = trajectory.agent_telemetry
+    starts = [time for each in trajectory.generations if (time := each.started_at) is not None]
+    ends = [time for each in trajectory.generations if (time := each.ended_at) is not None]
+    is_whole = trajectory.complete and any(step.get("source") != "system" for step in steps)
+    return _known(
+        {
+            "source": telemetry.source,
+            "complete": is_whole,
+            "started_at": min(starts, default=None),
+            "completed_at": max(ends, default=None) if is_whole else None,
+            "duration_ms": telemetry.duration_ms,
+            "dropped_records": telemetry.dropped_records or None,
+            "gaps": [_known(gap.model_dump()) for gap in trajectory.gaps] or None,
+            "provider_usage": telemetry.provider_usage,
+        }
+    )
+
+
+def _known(values: Json) -> Json:
+    return {name: value for name, value in values.items() if value is not None}

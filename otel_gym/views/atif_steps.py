@@ -1,0 +1,318 @@
+"""Items and generations of a trajectory → steps of an ATIF document.
+
+A step of the agent is one generation with its tool calls and what these gave back. A call that failed or never ended
+is a step too. What is unknown is absent; what ATIF has no field for stands in ``extra``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from otel_gym.records.steps import unix_nano
+from otel_gym.records.trajectory import CONTEXT_BOUNDARY, EXECUTION, STEP_NO, Generation, Trajectory
+from otel_gym.views.atif_content import Media, content_of, joined
+from otel_gym.wire.items.shapes import CALL_TYPES, OUTPUT_TYPES, Item, objects_of
+
+Json = dict[str, Any]
+
+_RESULT_TYPES = frozenset(OUTPUT_TYPES.values())
+_OF_THE_AGENT = frozenset({"reasoning", *CALL_TYPES, *_RESULT_TYPES})
+# What ``Generation.extra`` may carry for ``metrics``, in the words of ATIF and in those of NeMo Gym.
+_PROMPT_IDS = ("prompt_token_ids",)
+_COMPLETION_IDS = ("completion_token_ids", "generation_token_ids")
+_LOG_PROBS = ("logprobs", "generation_log_probs")
+_COST = "cost_usd"
+_IN_METRICS = frozenset({*_PROMPT_IDS, *_COMPLETION_IDS, *_LOG_PROBS, _COST})
+_DONE = {"compaction": "Context compaction performed", "pruning": "Context pruned", "injection": "Context injected"}
+
+
+class Steps:
+    """The steps of one trajectory. ``refs``: call id → references to the subagents that it spawned."""
+
+    def __init__(self, trajectory: Trajectory, refs: Mapping[str, Sequence[Json]], media: Media) -> None:
+        self._generations = {generation.agent_step_no: generation for generation in trajectory.generations}
+        self._refs = refs
+        self._media = media
+        self._last_ns: int | None = None
+        self._steps: list[Json] = []
+        self._items = trajectory.items()
+
+    def made(self) -> list[Json]:
+        """Without ``step_id``: these are given where it is known which steps a document has."""
+        waiting = sorted(self._generations)
+        for number, items in _groups(self._items, bool(waiting)):
+            if number is None:
+                self._tell(items)
+                continue
+            while waiting and waiting[0] < number:  # it has no items: it failed, or was cut off
+                self._add_generation(waiting.pop(0), [])
+            if waiting and waiting[0] == number:
+                waiting.pop(0)
+            self._add_generation(number, items)
+        for number in waiting:
+            self._add_generation(number, [])
+        return self._steps
+
+    def _tell(self, items: list[Item]) -> None:
+        [first, *_] = items
+        if first.get("type") == CONTEXT_BOUNDARY:
+            self._steps.append(self._boundary(first))
+        elif first.get("type") in _RESULT_TYPES and self._steps:
+            self._add_results(self._steps[-1], items)
+        elif _is_agents(first):
+            step = self._agent_step(items)
+            if self._generations:
+                step["is_copied_context"] = True
+            self._steps.append(step)
+        else:
+            self._steps.append(self._told(first))
+
+    def _add_results(self, step: Json, items: list[Item]) -> None:
+        """Results that no call is known for belong to what was done last."""
+        results = step.setdefault("observation", {"results": []})["results"]
+        results += [
+            self._result(item, None, item.get("call_id")) for item in items if item.get("type") in _RESULT_TYPES
+        ]
+
+    def _told(self, item: Item) -> Json:
+        role = item.get("role")
+        message = content_of(item.get("content"), self._media)
+        step: Json = {"source": "user" if role == "user" else "system", "message": message}
+        if role not in ("user", "system"):
+            step["extra"] = {"role": role} if isinstance(role, str) else {"item": item}
+        return step
+
+    def _boundary(self, item: Item) -> Json:
+        kind = str(item.get("kind") or "compaction")
+        managed = {
+            "type": kind,
+            "boundary": item.get("boundary"),
+            "trigger": item.get("trigger"),
+            "tokens_before": item.get("tokens_before"),
+            "tokens_after": item.get("tokens_after"),
+            "keeps_instructions": item.get("keeps_instructions"),
+        }
+        results = [self._kept(kept) for kept in objects_of(item.get("content"))]
+        step = {
+            "source": "system",
+            "message": _DONE.get(kind, f"Context changed: {kind}"),
+            "timestamp": self._time(item.get("timestamp")),
+            "observation": {"results": results} if results else None,
+            "extra": {"context_management": _known(managed)},
+        }
+        return _known(step)
+
+    def _kept(self, item: Item) -> Json:
+        """What later calls saw: messages as content, other items as they are."""
+        if item.get("type", "message") != "message":
+            return {"extra": {"item": item}}
+        role = item.get("role")
+        result: Json = {"content": content_of(item.get("content"), self._media)}
+        return result if role == "user" else {**result, "extra": {"role": role}}
+
+    def _add_generation(self, number: int, items: list[Item]) -> None:
+        step = self._agent_step(items)
+        generation = self._generations.get(number)
+        if generation is not None:
+            step |= _known(
+                {
+                    "model_name": generation.model,
+                    "metrics": _metrics(generation),
+                    "llm_call_count": 1,
+                    "timestamp": self._time(generation.started_at or generation.ended_at),
+                }
+            )
+            step["extra"] = _extra(generation) | step.get("extra", {})
+        self._steps.append({name: value for name, value in step.items() if name != "extra" or value})
+
+    def _agent_step(self, items: list[Item]) -> Json:
+        messages = [item for item in items if item.get("type", "message") == "message"]
+        reasoning = list(filter(None, (_reasoning(item) for item in items if item.get("type") == "reasoning")))
+        calls, same_ids = _calls([item for item in items if item.get("type") in CALL_TYPES])
+        results = self._results([item for item in items if item.get("type") in _RESULT_TYPES], calls, same_ids)
+        others = [_plain(item) for item in items if item.get("type", "message") not in {"message", *_OF_THE_AGENT}]
+        step = {
+            "source": "agent",
+            "message": joined([content_of(message.get("content"), self._media) for message in messages]),
+            "reasoning_content": "\n".join(reasoning) or None,
+            "tool_calls": calls or None,
+            "observation": {"results": results} if results else None,
+            "extra": _known({"tool_call_ids": same_ids or None, "other_items": others or None}) or None,
+        }
+        return _known(step)
+
+    def _results(self, outputs: list[Item], calls: list[Json], same_ids: Mapping[str, str | None]) -> list[Json]:
+        """Each with the id of its call; of calls that had one id the first result is of the first call."""
+        open_ids = [call["tool_call_id"] for call in calls]
+        results = []
+        for item in outputs:
+            told = item.get("call_id")
+            mine = next((name for name in open_ids if same_ids.get(name, name) == told), None)
+            if mine is not None:
+                open_ids.remove(mine)
+            results.append(self._result(item, mine, told))
+        spawned = {name: list(self._refs.get(same_ids.get(name, name) or "", ())) for name in open_ids}
+        return results + [
+            {"source_call_id": name, "subagent_trajectory_ref": refs} for name, refs in spawned.items() if refs
+        ]
+
+    def _result(self, item: Item, call_id: str | None, told_id: Any) -> Json:
+        execution = item.get(EXECUTION) or {}
+        failed = execution.get("error")
+        content = content_of(item.get("output"), self._media)
+        extra = {**(execution.get("extra") or {}), **{name: execution.get(name) for name in _TIMES}, "error": failed}
+        if call_id is None:
+            extra["tool_call_id"] = told_id
+        result = {
+            "source_call_id": call_id,
+            "content": None if failed and not content else content,
+            "subagent_trajectory_ref": list(self._refs.get(told_id, ())) or None,
+            "extra": _known(extra) or None,
+        }
+        return _known(result)
+
+    def _time(self, text: str | None) -> str | None:
+        """A step's time, unless it would go back: then it is only in ``extra``."""
+        moment = unix_nano(text)
+        if moment is None or (self._last_ns is not None and moment < self._last_ns):
+            return None
+        self._last_ns = moment
+        return text
+
+
+_TIMES = ("started_at", "completed_at", "duration_ms")
+
+
+def _groups(items: Sequence[Item], has_generations: bool) -> Iterator[tuple[int | None, list[Item]]]:
+    """The items of each step of the agent together; of what has no number, an answer with its calls and results."""
+    group: list[Item] = []
+    number: int | None = None
+    for item in items:
+        its_number = item.get(STEP_NO)
+        goes_on = bool(group) and its_number == number
+        if goes_on and number is None:
+            goes_on = _is_agents(item) and _is_agents(group[-1]) and not _opens_answer(item, group[-1])
+        if group and not goes_on:
+            yield number, group
+            group = []
+        number = its_number
+        group.append(item)
+    if group:
+        yield number, group
+
+
+def _is_agents(item: Item) -> bool:
+    return item.get("role") == "assistant" or item.get("type") in _OF_THE_AGENT
+
+
+def _opens_answer(item: Item, last: Item) -> bool:
+    """What a model makes after results of tools, or after it had spoken, is a new answer."""
+    if item.get("type") in _RESULT_TYPES:
+        return False  # it is of the calls before
+    return last.get("type") in _RESULT_TYPES or (last.get("role") == "assistant" and item.get("role") == "assistant")
+
+
+def _calls(items: list[Item]) -> tuple[list[Json], dict[str, str | None]]:
+    """Calls with ids of their own, and which of these stand for what the source said (R086)."""
+    calls: list[Json] = []
+    same: dict[str, str | None] = {}
+    taken = {item.get("call_id") for item in items}
+    used: set[str] = set()
+    for item in items:
+        told = item.get("call_id")
+        name = told if isinstance(told, str) else "call"
+        if name in used or not isinstance(told, str):
+            number = 2 if name in used else 1
+            while (unique := f"{name}-{number}") in taken or unique in used:
+                number += 1
+            same[unique] = told if isinstance(told, str) else None
+            name = unique
+        used.add(name)
+        arguments, raw = _arguments(item)
+        call: Json = {"tool_call_id": name, "function_name": str(item.get("name") or ""), "arguments": arguments}
+        calls.append(call if raw is None else {**call, "extra": {"raw_arguments": raw}})
+    return calls, same
+
+
+def _arguments(item: Item) -> tuple[Json, Any]:
+    """Arguments as an object; what is none is given as it came."""
+    if item.get("type") == "custom_tool_call":
+        return {"input": item.get("input")}, None
+    text = item.get("arguments")
+    if isinstance(text, dict):
+        return text, None
+    try:
+        arguments = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        arguments = None
+    return (arguments, None) if isinstance(arguments, dict) else ({}, text)
+
+
+def _reasoning(item: Item) -> str:
+    parts = [*objects_of(item.get("summary")), *objects_of(item.get("content"))]
+    return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+
+
+def _metrics(generation: Generation) -> Json | None:
+    usage, extra = generation.usage, generation.extra
+    prompt, cached = usage.input_tokens, usage.input_tokens_details.cached_tokens
+    ids, log_probs = _ints(_first(extra, _COMPLETION_IDS)), _numbers(_first(extra, _LOG_PROBS))
+    more = {
+        "reasoning_tokens": usage.output_tokens_details.reasoning_tokens,
+        "cache_creation_input_tokens": usage.input_tokens_details.cache_creation_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+    metrics = {
+        "prompt_tokens": prompt,
+        "completion_tokens": usage.output_tokens,
+        "cached_tokens": None if cached is None or prompt is None or cached > prompt else cached,
+        "cost_usd": _number(extra.get(_COST)),
+        "prompt_token_ids": _ints(_first(extra, _PROMPT_IDS)),
+        "completion_token_ids": ids,
+        # One for each token, or they say nothing.
+        "logprobs": None if ids is not None and log_probs is not None and len(ids) != len(log_probs) else log_probs,
+        "extra": _known(more) or None,
+    }
+    return _known(metrics) or None
+
+
+def _extra(generation: Generation) -> Json:
+    start, end = unix_nano(generation.started_at), unix_nano(generation.ended_at)
+    said = {
+        "started_at": generation.started_at,
+        "completed_at": generation.ended_at,
+        "duration_ms": None if start is None or end is None else (end - start) / 10**6,
+        "stop_reason": generation.stop_reason,
+        "response_id": generation.response_id,
+        "request_id": generation.request_id,
+        "error": generation.error,
+        "unfinished": True if generation.unfinished else None,
+    }
+    return _known({**{name: value for name, value in generation.extra.items() if name not in _IN_METRICS}, **said})
+
+
+def _plain(item: Item) -> Item:
+    return {name: value for name, value in item.items() if name not in (STEP_NO, EXECUTION)}
+
+
+def _known(values: Mapping[str, Any]) -> Json:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _first(values: Mapping[str, Any], spellings: Sequence[str]) -> Any:
+    return next((values[name] for name in spellings if values.get(name) is not None), None)
+
+
+def _ints(values: Any) -> list[int] | None:
+    return values if isinstance(values, list) and all(type(value) is int for value in values) else None
+
+
+def _numbers(values: Any) -> list[float] | None:
+    return values if isinstance(values, list) and all(_number(value) is not None for value in values) else None
+
+
+def _number(value: Any) -> float | None:
+    return value if type(value) in (int, float) and math.isfinite(value) else None
