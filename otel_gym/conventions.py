@@ -41,6 +41,7 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.spawned_by", "string", "on a subagent: the id of the tool call that spawned it", "toolu_01A"),
     Attribute("gym.source", "string", "of imported spans: transcript, stream_json, atif …", "transcript"),
     Attribute("gym.source.session_id", "string", "session that the span was imported from", "b62ec037-0595-…"),
+    Attribute("gym.source.continues", "string", "session that this one was forked from", "3e36cd9d-c3a1-40b4-…"),
     Attribute("gym.source.index", "int", "place in the source; orders what one agent did", "17"),
     Attribute("gym.source.version", "string", "version of the program that wrote the source", "2.1.332"),
     Attribute(
@@ -176,6 +177,7 @@ STEP_INDEX = "gym.step.index"
 SPAWNED_BY = "gym.spawned_by"
 SOURCE = "gym.source"
 SOURCE_SESSION_ID = "gym.source.session_id"
+SOURCE_CONTINUES = "gym.source.continues"
 SOURCE_INDEX = "gym.source.index"
 SOURCE_VERSION = "gym.source.version"
 TIME_KNOWN = "gym.time.known"

@@ -1,0 +1,149 @@
+"""Sessions of Claude Code → spans: its transcripts, or what a run printed as stream-json.
+
+    for rollout in read_claude_code(Path("~/.claude/projects").expanduser()):
+        write_rollout(store, rollout)
+
+Read are the versions 2.0.70 to 2.1.332. What an unknown newer one adds is counted as dropped, not guessed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from otel_gym.ingest.claude_code.agent_log import AgentLog, BoundaryNote
+from otel_gym.ingest.claude_code.copies import Copies
+from otel_gym.ingest.claude_code.lines import Damage, parse, rows
+from otel_gym.ingest.claude_code.request_bodies import RequestBodies
+from otel_gym.ingest.claude_code.session import SessionLog, read_row
+from otel_gym.ingest.claude_code.session_files import (
+    STREAM_JSON,
+    SessionFiles,
+    earlier_siblings,
+    find_sessions,
+    read_head,
+)
+from otel_gym.ingest.claude_code.session_spans import AGENT, add_spans
+from otel_gym.ingest.claude_code.stream_json import StreamReader
+from otel_gym.ingest.spans import ImportedRollout
+
+__all__ = ["read_claude_code"]
+
+
+def read_claude_code(path: Path) -> list[ImportedRollout]:
+    """The sessions at ``path``: a transcript, a stream-json file, or a folder anywhere above some.
+
+    A rollout for each session; a fork holds only what its session added, and says which one it continues. A file that
+    is no session is passed over; OSError if one cannot be read.
+    """
+    copies = Copies()
+    sessions = find_sessions(path)
+    imported = {session.path for session in sessions}
+    rollouts: list[ImportedRollout] = []
+    for session in sessions:
+        for sibling in earlier_siblings(session):
+            head = read_head(sibling)
+            if sibling not in imported and head is not None:
+                copies.learn(sibling, head.session_id)
+        rollout = _read_session(session, copies)
+        if len(rollout.spans) > 1:
+            rollouts.append(rollout)
+    return rollouts
+
+
+def _read_session(files: SessionFiles, copies: Copies) -> ImportedRollout:
+    head = files.head
+    rollout = ImportedRollout(head.source, head.session_id, [], service=AGENT)
+    session = SessionLog(head.session_id, head.first_ns or _written_ns(files))
+    if files.path is not None:
+        damage = Damage(files.path)
+        if head.source == STREAM_JSON:
+            _read_stream(files.path, session, damage)
+        else:
+            _read_transcript(files.path, session, copies, damage)
+        _settle(session.main, damage, rollout)
+    for path in files.agents:
+        _read_agent(path, session, rollout)
+    add_spans(rollout, session)
+    return rollout
+
+
+def _written_ns(files: SessionFiles) -> int:
+    """When the file was last written: the one time there is of a source that names none."""
+    return (files.path or files.agents[0]).stat().st_mtime_ns
+
+
+def _settle(log: AgentLog, damage: Damage, rollout: ImportedRollout) -> None:
+    log.dropped += damage.records
+    rollout.damage += damage.summary()
+    if log.dropped and not log.turns:
+        log.open_turn("turn 0", 0, None)
+
+
+def _read_stream(path: Path, session: SessionLog, damage: Damage) -> None:
+    reader = StreamReader(session)
+    for index, row in rows(path, damage):
+        reader.read(row, index, damage)
+    if session.main.totals.usage is not None and not session.main.turns:
+        session.main.open_turn("turn 0", 0, None)
+
+
+def _read_transcript(path: Path, session: SessionLog, copies: Copies, damage: Damage) -> None:
+    copies.begin(path, session.session_id)
+    session.bodies.append(RequestBodies(path))
+    copied_index: int | None = None
+    for index, row in rows(path, damage):
+        owner = copies.owner(row, index, session.session_id)
+        if owner is not None:
+            session.inherit(row, index, damage, owner)
+            copied_index = index
+            continue
+        if copied_index is not None:
+            _continue(session, copied_index)
+            copied_index = None
+        copies.saw(row, session.session_id)
+        read_row(session, session.log_of(row), row, index, damage)
+
+
+def _continue(session: SessionLog, index: int) -> None:
+    """What was copied is context of what follows: it stands in a boundary, where nobody counts it."""
+    inherited, main = session.inherited, session.main
+    if inherited is None:
+        return
+    main.last_ns = max(main.last_ns, inherited.last_ns)
+    main.add_note(
+        BoundaryNote(
+            index,
+            main.last_ns,
+            kind="continuation",
+            boundary="append",
+            kept=inherited.context(),
+            continues=session.continues,
+        )
+    )
+
+
+def _read_agent(path: Path, session: SessionLog, rollout: ImportedRollout) -> None:
+    damage = Damage(path)
+    log = session.agent(path.stem.removeprefix("agent-"))
+    about = _described(path.with_suffix(".meta.json"), damage)
+    log.agent_type = about.get("agentType") if isinstance(about.get("agentType"), str) else None
+    log.spawned_by = about.get("toolUseId") if isinstance(about.get("toolUseId"), str) else None
+    log.parent_agent_id = about.get("parentAgentId") if isinstance(about.get("parentAgentId"), str) else None
+    session.bodies.append(RequestBodies(path))
+    for index, row in rows(path, damage):
+        read_row(session, log, row, index, damage)
+    _settle(log, damage, rollout)
+
+
+def _described(path: Path, damage: Damage) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        about = parse(path.read_bytes())
+    except ValueError:
+        about = None
+    if isinstance(about, dict):
+        return about
+    damage.texts.append(f"{path}: no JSON object; which call started this agent is guessed by its prompt")
+    return {}
