@@ -21,7 +21,6 @@ from otel_gym.ingest.claude_code.session_files import (
     SessionFiles,
     earlier_siblings,
     find_sessions,
-    read_head,
 )
 from otel_gym.ingest.claude_code.session_spans import AGENT, add_spans
 from otel_gym.ingest.claude_code.stream_json import StreamReader
@@ -38,15 +37,17 @@ def read_claude_code(path: Path) -> list[ImportedRollout]:
     """
     copies = Copies()
     sessions = find_sessions(path)
-    imported = {session.path for session in sessions}
+    imported = {file for session in sessions for file in session.paths}
     rollouts: list[ImportedRollout] = []
     for session in sessions:
-        for sibling in earlier_siblings(session):
-            head = read_head(sibling)
-            if sibling not in imported and head is not None:
+        forked_from: str | None = None
+        for sibling, head in earlier_siblings(session):
+            forked_from = forked_from or head.session_id
+            if sibling not in imported:
                 copies.learn(sibling, head.session_id)
+        copies.begin(forked_from, session.head.first_ns)
         rollout = _read_session(session, copies)
-        if len(rollout.spans) > 1:
+        if len(rollout.spans) > 1 or rollout.damage:
             rollouts.append(rollout)
     return rollouts
 
@@ -54,14 +55,18 @@ def read_claude_code(path: Path) -> list[ImportedRollout]:
 def _read_session(files: SessionFiles, copies: Copies) -> ImportedRollout:
     head = files.head
     rollout = ImportedRollout(head.source, head.session_id, [], service=AGENT)
+    first_index = 0
     session = SessionLog(head.session_id, head.first_ns or _written_ns(files))
-    if files.path is not None:
-        damage = Damage(files.path)
+    stream = StreamReader(session)
+    for path in files.paths:
+        damage = Damage(path, first_index)
         if head.source == STREAM_JSON:
-            _read_stream(files.path, session, damage)
+            first_index = _read_stream(stream, path, damage)
         else:
-            _read_transcript(files.path, session, copies, damage)
+            first_index = _read_transcript(path, session, copies, damage)
         _settle(session.main, damage, rollout)
+    if session.main.totals.usage is not None and not session.main.turns:
+        session.main.open_turn("turn without calls", 0, None)
     for path in files.agents:
         _read_agent(path, session, rollout)
     add_spans(rollout, session)
@@ -70,28 +75,27 @@ def _read_session(files: SessionFiles, copies: Copies) -> ImportedRollout:
 
 def _written_ns(files: SessionFiles) -> int:
     """When the file was last written: the one time there is of a source that names none."""
-    return (files.path or files.agents[0]).stat().st_mtime_ns
+    return [*files.paths, *files.agents][0].stat().st_mtime_ns
 
 
 def _settle(log: AgentLog, damage: Damage, rollout: ImportedRollout) -> None:
     log.dropped += damage.records
     rollout.damage += damage.summary()
-    if log.dropped and not log.turns:
-        log.open_turn("turn 0", 0, None)
 
 
-def _read_stream(path: Path, session: SessionLog, damage: Damage) -> None:
-    reader = StreamReader(session)
+def _read_stream(reader: StreamReader, path: Path, damage: Damage) -> int:
+    """Returns the place behind its last record."""
+    index = damage.first_index
     for index, row in rows(path, damage):
         reader.read(row, index, damage)
-    if session.main.totals.usage is not None and not session.main.turns:
-        session.main.open_turn("turn 0", 0, None)
+    return index + 1
 
 
-def _read_transcript(path: Path, session: SessionLog, copies: Copies, damage: Damage) -> None:
-    copies.begin(path, session.session_id)
+def _read_transcript(path: Path, session: SessionLog, copies: Copies, damage: Damage) -> int:
+    """Returns the place behind its last record."""
+    copies.look_ahead(path, session.session_id, damage.first_index)
     session.bodies.append(RequestBodies(path))
-    copied_index: int | None = None
+    index, copied_index = damage.first_index, None
     for index, row in rows(path, damage):
         owner = copies.owner(row, index, session.session_id)
         if owner is not None:
@@ -103,6 +107,7 @@ def _read_transcript(path: Path, session: SessionLog, copies: Copies, damage: Da
             copied_index = None
         copies.saw(row, session.session_id)
         read_row(session, session.log_of(row), row, index, damage)
+    return index + 1
 
 
 def _continue(session: SessionLog, index: int) -> None:

@@ -213,7 +213,7 @@ class AgentLog:
         if call is None:
             before = self.last_ns
             if not self.turns or self._turn_is_over:
-                self.open_turn(f"turn {len(self.turns)}", index, None)
+                self.open_turn(f"turn of {key}", index, None)
             call = self.calls[key] = Call(key, index, before, before)
             self.turns[-1].calls.append(call)
             self.turns[-1].error = None

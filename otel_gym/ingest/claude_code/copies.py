@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_gym.ingest.claude_code.lines import Damage, Row, parse, rows
+from otel_gym.records.steps import unix_nano
 
 _COPIED_KINDS = frozenset({"user", "assistant", "system", "attachment"})
 _FOREIGN = b'"requestSessionId"'
@@ -19,6 +20,8 @@ class Copies:
         self._owners: dict[str, str] = {}
         self._until = -1
         self._foreign: str | None = None
+        self._forked_from: str | None = None
+        self._forked_ns = 0
 
     def learn(self, path: Path, session_id: str) -> None:
         """The records of a session that is not itself imported."""
@@ -29,11 +32,15 @@ class Copies:
         for key in _keys(row):
             self._owners.setdefault(key, session_id)
 
-    def begin(self, path: Path, session_id: str) -> None:
-        """Newer versions say of a copied answer which session asked for it; what stands before it is copied, too."""
+    def begin(self, forked_from: str | None, forked_ns: int) -> None:
+        """What a fork holds from before it was made is copied, also where the other file does not show it."""
         self._until, self._foreign = -1, None
+        self._forked_from, self._forked_ns = forked_from, forked_ns
+
+    def look_ahead(self, path: Path, session_id: str, first_index: int) -> None:
+        """Newer versions say of a copied answer which session asked for it; what stands before it is copied, too."""
         with path.open("rb") as lines:
-            for index, line in enumerate(lines):
+            for index, line in enumerate(lines, first_index):
                 if _FOREIGN not in line:
                     continue
                 asked_in = _asked_in(line)
@@ -47,7 +54,10 @@ class Copies:
         owner = next((self._owners[key] for key in _keys(row) if key in self._owners), None)
         if owner is not None and owner != session_id:
             return owner
-        return self._foreign if index <= self._until else None
+        if index <= self._until:
+            return self._foreign
+        time_ns = unix_nano(row.get("timestamp")) if self._forked_from else None
+        return self._forked_from if time_ns is not None and time_ns < self._forked_ns else None
 
 
 def _asked_in(line: bytes) -> str | None:

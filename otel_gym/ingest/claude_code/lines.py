@@ -21,29 +21,42 @@ class Damage:
     """What of one file was not understood: how many records, and a text for each fault."""
 
     path: Path
+    # Index of its first line, where the file goes on with a session that another one began.
+    first_index: int = 0
     records: int = 0
     texts: list[str] = field(default_factory=list)
     _unreadable: int = 0
     _unknown: dict[str, int] = field(default_factory=dict)
 
+    def _line(self, index: int) -> int:
+        return index - self.first_index + 1
+
     def unreadable(self, index: int) -> None:
         self.records += 1
         self._unreadable += 1
         if self._unreadable <= _NAMED_LINES:
-            self.texts.append(f"{self.path}:{index + 1}: no JSON object, left out; mend the line and import again")
+            self.texts.append(
+                f"{self.path}:{self._line(index)}: no JSON object, left out; mend the line and import again"
+            )
+
+    def torn(self, index: int) -> None:
+        """The last line is cut off: no record yet, if the file is still written."""
+        self.texts.append(f"{self.path}:{self._line(index)}: the last line is cut off; import again when it is whole")
 
     def unknown(self, index: int, kind: str) -> None:
         """A record of a kind that this version does not know; each kind is named once, where it came first."""
         self.records += 1
         if kind not in self._unknown:
             self.texts.append(
-                f"{self.path}:{index + 1}: {kind} is not known here, left out; a newer otel_gym may read it"
+                f"{self.path}:{self._line(index)}: {kind} is not known here, left out; a newer otel_gym may read it"
             )
         self._unknown[kind] = self._unknown.get(kind, 0) + 1
 
     def orphan(self, index: int, call_id: str) -> None:
         self.records += 1
-        self.texts.append(f"{self.path}:{index + 1}: result of a call {call_id} that is nowhere; it is left out")
+        self.texts.append(
+            f"{self.path}:{self._line(index)}: result of a call {call_id} that is nowhere; it is left out"
+        )
 
     def summary(self) -> list[str]:
         more = self._unreadable - _NAMED_LINES
@@ -63,15 +76,18 @@ def parse(line: bytes) -> Any:
 
 
 def rows(path: Path, damage: Damage) -> Iterator[tuple[int, Row]]:
-    """The objects of a file with the index of their line; a list on a line stands for its objects."""
+    """The objects of a file, each with its place in the session; a list on a line stands for its objects."""
     with path.open("rb") as lines:
-        for index, line in enumerate(lines):
+        for index, line in enumerate(lines, damage.first_index):
             if line.isspace():
                 continue
             try:
                 value = parse(line)
             except ValueError:
                 value = None
+                if not line.endswith(b"\n"):
+                    damage.torn(index)
+                    return
             found = value if isinstance(value, list) else [value]
             for row in found:
                 if isinstance(row, dict):

@@ -6,6 +6,7 @@ stream-json output is brought into the same form first (``stream_json``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ _NOTICE = "<task-notification>"
 _INTERRUPTION = "[Request interrupted by user"
 _CUT_NOTE = "cut off mid-stream"
 _LOCAL = ("<local-command-", "<command-name>", "<command-message>", "<bash-input>", "<bash-stdout>", "<bash-stderr>")
+_ERROR_TYPE = re.compile(r'"error":\{"type":"(\w+)"')
 # Marks an item that the harness, not the user, wrote.
 _BY_HARNESS = {"origin": "harness"}
 
@@ -408,13 +410,19 @@ def _read_api_error(log: AgentLog, row: Row, index: int) -> None:
         FailedCall(
             index,
             log.moment(time_of(row)),
-            _text(connection.get("code")) if isinstance(connection, dict) else _text(error.get("type")),
+            _text(connection.get("code")) if isinstance(connection, dict) else _type_of(error),
             _text(error.get("formatted")) or _text(error.get("message")),
             token_count(error.get("status")),
             _text(error.get("requestId")),
             retry - 1 if retry else None,
         )
     )
+
+
+def _type_of(error: dict[str, Any]) -> str | None:
+    """The provider's own word, which stands in the text of its answer."""
+    named = _ERROR_TYPE.search(str(error.get("message")))
+    return named[1] if named else _text(error.get("type"))
 
 
 def _read_cost(session: SessionLog, log: AgentLog, row: Row, index: int, damage: Damage) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -31,10 +31,10 @@ class Head:
 
 @dataclass(slots=True)
 class SessionFiles:
-    """``path`` is None where only files of subagents are left."""
+    """``paths``: one file after the other, as a session went on; none where only files of subagents are left."""
 
     head: Head
-    path: Path | None
+    paths: list[Path]
     agents: list[Path] = field(default_factory=list)
 
 
@@ -58,27 +58,39 @@ def find_sessions(path: Path) -> list[SessionFiles]:
         if file.match(_AGENT_FILES) and head.source == TRANSCRIPT:
             agents.append((file, head))
         else:
-            sessions.append(SessionFiles(head, file))
+            sessions.append(SessionFiles(head, [file]))
     if any(session.head.source == TRANSCRIPT for session in sessions):
         sessions = [session for session in sessions if session.head.source == TRANSCRIPT]
     _join_agents(sessions, agents, only_theirs=path.is_file() and path not in [file for file, _ in agents])
-    return sorted(sessions, key=_order)
+    return _joined(sorted(sessions, key=_order))
 
 
 def _order(session: SessionFiles) -> tuple[int, int, str]:
-    return session.head.first_ns, _last_ns(session.path), session.head.session_id
+    last = session.paths[-1] if session.paths else None
+    return session.head.first_ns, _last_ns(last), session.head.session_id
+
+
+def _joined(sessions: list[SessionFiles]) -> list[SessionFiles]:
+    """One for each session: a run that is resumed prints another stream, and may write another transcript."""
+    by_id: dict[str, SessionFiles] = {}
+    for session in sessions:
+        first = by_id.setdefault(session.head.session_id, session)
+        if first is not session:
+            first.paths += session.paths
+            first.agents += session.agents
+    return list(by_id.values())
 
 
 def _join_agents(sessions: list[SessionFiles], agents: list[tuple[Path, Head]], only_theirs: bool) -> None:
     """Each file of a subagent to its session: the one in whose folder it lies, else that whose id it names."""
-    folders = {session.path.with_suffix(""): session for session in sessions if session.path is not None}
+    folders = {path.with_suffix(""): session for session in sessions for path in session.paths}
     by_id = {session.head.session_id: session for session in sessions}
     for path, head in agents:
         session = next((folders[folder] for folder in path.parents if folder in folders), by_id.get(head.session_id))
         if session is None and only_theirs:
             continue
         if session is None:
-            session = by_id[head.session_id] = SessionFiles(head, None)
+            session = by_id[head.session_id] = SessionFiles(head, [])
             sessions.append(session)
         session.agents.append(path)
 
@@ -142,16 +154,16 @@ def _last_ns(path: Path | None) -> int:
     return 0
 
 
-def earlier_siblings(session: SessionFiles) -> Iterable[Path]:
+def earlier_siblings(session: SessionFiles) -> Iterator[tuple[Path, Head]]:
     """Files beside a session that begin with the same record and began before it: it may be a fork of one of them."""
-    path, head = session.path, session.head
-    if path is None or head.first_uuid is None:
+    head = session.head
+    if not session.paths or head.first_uuid is None:
         return
-    for sibling in sorted(path.parent.glob("*.jsonl")):
-        if sibling == path:
+    for sibling in sorted(session.paths[0].parent.glob("*.jsonl")):
+        if sibling in session.paths:
             continue
         other = read_head(sibling)
         if other is None or other.source != head.source or other.first_uuid != head.first_uuid:
             continue
-        if _order(SessionFiles(other, sibling)) < _order(session):
-            yield sibling
+        if _order(SessionFiles(other, [sibling])) < _order(session):
+            yield sibling, other

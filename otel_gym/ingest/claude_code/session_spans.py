@@ -63,7 +63,7 @@ class _SpanMaker:
         if below:
             root.start_ns = min(span.start_ns for span in below)
             root.end_ns = max(span.end_ns or span.start_ns for span in below)
-            if not any(span.attributes.get(names.TIME_KNOWN, True) for span in below):
+            if all(span.attributes.get(names.TIME_KNOWN) is False for span in below):
                 root.attributes[names.TIME_KNOWN] = False
 
     def _add_subagent(self, log: AgentLog, parent_id: int, run: ToolRun | None = None) -> None:
