@@ -35,8 +35,8 @@ def read_claude_code(path: Path) -> list[ImportedRollout]:
     A rollout for each session; a fork holds only what its session added, and says which one it continues. A file that
     is no session is passed over; OSError if one cannot be read.
     """
-    copies = Copies()
     sessions = find_sessions(path)
+    copies = Copies(several=len(sessions) > 1)
     imported = {file for session in sessions for file in session.paths}
     rollouts: list[ImportedRollout] = []
     for session in sessions:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from otel_gym.content import safe_json
+from otel_gym.ingest.claude_code.lines import json_text
 from otel_gym.records.steps import ContextBoundary, iso_time
 from otel_gym.records.trajectory import boundary_item
 from otel_gym.wire.items.shapes import Item, function_output_item, message_item
@@ -20,7 +20,7 @@ from otel_gym.wire.usage import token_count
 
 @dataclass(slots=True)
 class ToolRun:
-    """A tool call, and its result once that came. ``prompt``: what a subagent was told, where the tool starts one."""
+    """A tool call, and its result (JSON) once that came. ``prompt``: what the subagent that it starts is told."""
 
     call_id: str
     name: str
@@ -31,14 +31,14 @@ class ToolRun:
     agent_type: str | None = None
     prompt: str | None = None
     ended_ns: int | None = None
-    output: Any = None
-    has_result: bool = False
+    result: str | None = None
     arrival: int | None = None
     error: dict[str, Any] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
     def output_item(self) -> Item:
-        return function_output_item(self.call_id, self.output)
+        output = None if self.result is None else json.loads(self.result)
+        return function_output_item(self.call_id, output["content"] if isinstance(output, dict) else output)
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class BoundaryNote:
 
     def item(self) -> str:
         content = [json.loads(text) for text in self.summary + self.kept]
-        return safe_json(
+        return json_text(
             boundary_item(
                 ContextBoundary(
                     content,
@@ -200,7 +200,7 @@ class AgentLog:
             self.said[uuid] = (*self.said.get(uuid, ()), said)
 
     def add_user_item(self, item: Item, index: int, time_ns: int | None, uuid: str | None) -> None:
-        text = safe_json(item)
+        text = json_text(item)
         self.note_said(uuid, text)
         self.add_note(UserNote(index, self.moment(time_ns), text))
 
@@ -239,12 +239,16 @@ class AgentLog:
         if boundary is None:
             boundary = BoundaryNote(index, self.moment(time_ns))
             self.add_note(boundary)
-        boundary.summary = [safe_json(message_item("user", content))]
+        boundary.summary = [json_text(message_item("user", content))]
+
+    def forget_records(self) -> None:
+        """Nothing more is read: what each record said is not asked for again."""
+        self.said.clear()
 
     def texts_of(self, uuids: list[str]) -> list[str]:
         """The items of the records with these uuids, those that said something."""
         found = (said for uuid in uuids for said in self.said.get(uuid, ()))
-        return [said if isinstance(said, str) else safe_json(said.output_item()) for said in found]
+        return [said if isinstance(said, str) else json_text(said.output_item()) for said in found]
 
     def uuids_between(self, first: str, last: str) -> list[str]:
         uuids = list(self.said)
@@ -263,8 +267,8 @@ class AgentLog:
                 items = ([] if entry.boundary == "replace" else items) + entry.summary + entry.kept
             elif isinstance(entry, Call):
                 items += entry.items()
-                runs = sorted((run for run in entry.runs if run.has_result), key=lambda run: run.arrival or 0)
-                items += [safe_json(run.output_item()) for run in runs]
+                runs = sorted((run for run in entry.runs if run.result is not None), key=lambda run: run.arrival or 0)
+                items += [json_text(run.output_item()) for run in runs]
         return items
 
     def _entries(self) -> Iterator[Note | Call]:

@@ -16,7 +16,8 @@ _FOREIGN = b'"requestSessionId"'
 class Copies:
     """Which session each record was first seen in. Sessions are asked for in the order in which they began."""
 
-    def __init__(self) -> None:
+    def __init__(self, several: bool) -> None:
+        self._several = several
         self._owners: dict[str, str] = {}
         self._until = -1
         self._foreign: str | None = None
@@ -26,9 +27,14 @@ class Copies:
     def learn(self, path: Path, session_id: str) -> None:
         """The records of a session that is not itself imported."""
         for _, row in rows(path, Damage(path)):
-            self.saw(row, session_id)
+            self._learn_row(row, session_id)
 
     def saw(self, row: Row, session_id: str) -> None:
+        """A record of a session that is imported; another one may hold it again."""
+        if self._several:
+            self._learn_row(row, session_id)
+
+    def _learn_row(self, row: Row, session_id: str) -> None:
         for key in _keys(row):
             self._owners.setdefault(key, session_id)
 
@@ -51,9 +57,9 @@ class Copies:
         """The session that a record was copied from; None if it is the session's own."""
         if row.get("type") not in _COPIED_KINDS:
             return None
-        owner = next((self._owners[key] for key in _keys(row) if key in self._owners), None)
-        if owner is not None and owner != session_id:
-            return owner
+        for key in _keys(row) if self._owners else ():
+            if self._owners.get(key, session_id) != session_id:
+                return self._owners[key]
         if index <= self._until:
             return self._foreign
         time_ns = unix_nano(row.get("timestamp")) if self._forked_from else None

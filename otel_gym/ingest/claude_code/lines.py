@@ -10,10 +10,13 @@ from typing import Any
 
 import msgspec
 
+from otel_gym.content import safe_json
+
 Row = dict[str, Any]
 
 _NAMED_LINES = 5
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(slots=True)
@@ -61,6 +64,14 @@ class Damage:
     def summary(self) -> list[str]:
         more = self._unreadable - _NAMED_LINES
         return self.texts + ([f"{self.path}: {more} more lines that are no JSON object"] if more > 0 else [])
+
+
+def json_text(value: Any) -> str:
+    """Compact JSON; msgspec is several times faster, and refuses what has to be replaced."""
+    try:
+        return _encode(value).decode()
+    except (msgspec.MsgspecError, UnicodeError, OverflowError, TypeError, ValueError, RecursionError):
+        return safe_json(value)
 
 
 def parse(line: bytes) -> Any:

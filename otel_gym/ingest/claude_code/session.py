@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from otel_gym.content import safe_json
 from otel_gym.ingest.claude_code.agent_log import AgentLog, BoundaryNote, Call, FailedCall, ToolRun
-from otel_gym.ingest.claude_code.lines import Damage, Row
+from otel_gym.ingest.claude_code.lines import Damage, Row, json_text
 from otel_gym.ingest.claude_code.request_bodies import RequestBodies
 from otel_gym.ingest.claude_code.tool_results import add_result, notice_of
 from otel_gym.records.steps import iso_time, unix_nano
@@ -216,7 +215,7 @@ def _read_block(log: AgentLog, call: Call, row: Row, place: int, block: Item, in
     numbered = token_count(row.get("apiBlockIndex"))
     if numbered is not None and any(number == numbered for number, _ in call.places):
         return
-    text = safe_json(item_of_block("assistant", block))
+    text = json_text(item_of_block("assistant", block))
     call.places.append((len(call.places) if numbered is None else numbered, text))
     log.note_said(row.get("uuid"), text)
     call_id = _text(block.get("id"))
@@ -227,7 +226,7 @@ def _read_block(log: AgentLog, call: Call, row: Row, place: int, block: Item, in
 
 def _run_of(call_id: str, block: Item, index: int, started_ns: int, time_known: bool) -> ToolRun:
     name, given = str(block.get("name")), block.get("input")
-    run = ToolRun(call_id, name, safe_json({} if given is None else given), index, started_ns, time_known)
+    run = ToolRun(call_id, name, json_text({} if given is None else given), index, started_ns, time_known)
     if name in _AGENT_TOOLS and isinstance(given, dict):
         run.agent_type = _text(given.get("subagent_type"))
         run.prompt = _text(given.get("prompt"))
@@ -280,7 +279,7 @@ def _read_result(
     if run is None:
         damage.orphan(index, call_id)
         return
-    if run.has_result:
+    if run.result is not None:
         return
     run.ended_ns = max(log.moment(time_ns), run.started_ns)
     run.time_known = run.time_known and time_ns is not None

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from otel_gym import conventions as names
-from otel_gym.content import safe_json, safe_text
+from otel_gym.content import safe_text
 from otel_gym.ingest.claude_code.agent_log import (
     AgentLog,
     Call,
@@ -18,6 +18,7 @@ from otel_gym.ingest.claude_code.agent_log import (
     Turn,
     UserNote,
 )
+from otel_gym.ingest.claude_code.lines import json_text
 from otel_gym.ingest.claude_code.session import SessionLog
 from otel_gym.ingest.spans import ImportedEvent, ImportedRollout, ImportedSpan
 from otel_gym.tracing.model_call import provider_of, request_attributes, usage_attributes
@@ -41,6 +42,8 @@ class _SpanMaker:
 
     def add_all(self) -> None:
         session = self._session
+        for log in (session.main, *session.agents.values()):
+            log.forget_records()
         root = ImportedSpan(
             self._rollout.span_id("rollout"),
             names.ROLLOUT_SPAN,
@@ -138,6 +141,7 @@ class _SpanMaker:
             step.span_id,
             {**self._chat_attributes(call, model), **placed},
         )
+        call.places.clear()
         self._rollout.spans += (step, chat)
         for run in call.runs:
             self._add_run(log, call, run, step.span_id)
@@ -157,7 +161,7 @@ class _SpanMaker:
             "gen_ai.response.finish_reasons": [call.stop_reason] if call.stop_reason and not call.is_cut else None,
             names.REQUEST_ID: call.request_id,
             names.OUTPUT_ITEMS: f"[{','.join(call.items())}]",
-            names.PROVIDER_USAGE: None if call.usage is None else safe_json(call.usage),
+            names.PROVIDER_USAGE: None if call.usage is None else json_text(call.usage),
             **usage_attributes(call.usage),
         }
         bodies = self._session.requests.get(call.request_ref or "")
@@ -180,9 +184,9 @@ class _SpanMaker:
                 "gen_ai.tool.type": "function",
                 "gen_ai.tool.call.id": run.call_id,
                 "gen_ai.tool.call.arguments": run.arguments,
-                "gen_ai.tool.call.result": _result(run),
+                "gen_ai.tool.call.result": run.result,
                 names.TOOL_INDEX: run.arrival,
-                names.TOOL_ERROR: safe_json(run.error) if run.error else None,
+                names.TOOL_ERROR: json_text(run.error) if run.error else None,
                 names.TOOL_EXTRA: _extra(run),
                 names.SOURCE_INDEX: run.index,
                 names.TIME_KNOWN: None if run.time_known else False,
@@ -228,7 +232,7 @@ def _totals(log: AgentLog, run: ToolRun | None) -> dict[str, Any]:
     return {
         names.AGENT_DURATION_MS: totals.duration_ms if said is None else float(said),
         names.AGENT_TOTAL_COST_USD: totals.cost_usd,
-        names.AGENT_PROVIDER_USAGE: None if totals.usage is None else safe_json(totals.usage),
+        names.AGENT_PROVIDER_USAGE: None if totals.usage is None else json_text(totals.usage),
         names.AGENT_DROPPED_RECORDS: log.dropped,
     }
 
@@ -241,14 +245,8 @@ def _ends_of_failures(turn: Turn) -> list[int]:
     return [note.time_ns for note in turn.notes if isinstance(note, FailedCall)]
 
 
-def _result(run: ToolRun) -> str | None:
-    if not run.has_result:
-        return None
-    return safe_json({"content": run.output} if isinstance(run.output, str) else run.output)
-
-
 def _extra(run: ToolRun) -> str | None:
-    return safe_json(run.extra) if run.extra else None
+    return json_text(run.extra) if run.extra else None
 
 
 def _spawned(session: SessionLog) -> dict[int, list[AgentLog]]:
@@ -290,6 +288,6 @@ def _run_of_prompt(log: AgentLog, others: Iterable[AgentLog], session: SessionLo
     for run in (run for other in others for run in other.runs.values()):
         if first is None or run.prompt is None or id(run) in spawned:
             continue
-        if safe_json(run.prompt) in first.item:
+        if json_text(run.prompt) in first.item:
             return run
     return None

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from otel_gym.ingest.claude_code.agent_log import ToolRun
+from otel_gym.ingest.claude_code.lines import json_text
 from otel_gym.wire.items.messages import tool_result_output
 from otel_gym.wire.items.shapes import Item, objects_of
 
@@ -34,11 +35,11 @@ _REJECTED = ("The user doesn't want to proceed with this tool use", "User reject
 
 def add_result(run: ToolRun, block: Item, noted: Any, denial: Any) -> None:
     """``noted`` is what the harness keeps beside the result; ``denial``: why the tool was not let run."""
-    run.output = tool_result_output(block.get("content"))
-    run.has_result = True
+    output = tool_result_output(block.get("content"))
+    run.result = json_text({"content": output} if isinstance(output, str) else output)
     if isinstance(noted, dict):
         _add_facts(run.extra, noted)
-    text = _text_of(run.output)
+    text = _text_of(output)
     exit_code = _EXIT_CODE.match(text) or (_EXIT_CODE.match(noted) if isinstance(noted, str) else None)
     is_error = block.get("is_error")
     if isinstance(is_error, bool):
