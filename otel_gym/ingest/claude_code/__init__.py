@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from otel_gym.ingest.claude_code.agent_log import AgentLog, BoundaryNote
+from otel_gym.ingest.claude_code.agent_log import AgentLog
 from otel_gym.ingest.claude_code.copies import Copies
 from otel_gym.ingest.claude_code.lines import Damage, parse, rows
 from otel_gym.ingest.claude_code.request_bodies import RequestBodies
@@ -99,33 +99,16 @@ def _read_transcript(path: Path, session: SessionLog, copies: Copies, damage: Da
     for index, row in rows(path, damage):
         owner = copies.owner(row, index, session.session_id)
         if owner is not None:
-            session.inherit(row, index, damage, owner)
+            session.continues = session.continues or owner
+            session.inherit(session.main, row, index, damage)
             copied_index = index
             continue
         if copied_index is not None:
-            _continue(session, copied_index)
+            session.main.goes_on(copied_index, session.continues)
             copied_index = None
         copies.saw(row, session.session_id)
         read_row(session, session.log_of(row), row, index, damage)
     return index + 1
-
-
-def _continue(session: SessionLog, index: int) -> None:
-    """What was copied is context of what follows: it stands in a boundary, where nobody counts it."""
-    inherited, main = session.inherited, session.main
-    if inherited is None:
-        return
-    main.last_ns = max(main.last_ns, inherited.last_ns)
-    main.add_note(
-        BoundaryNote(
-            index,
-            main.last_ns,
-            kind="continuation",
-            boundary="append",
-            kept=inherited.context(),
-            continues=session.continues,
-        )
-    )
 
 
 def _read_agent(path: Path, session: SessionLog, rollout: ImportedRollout) -> None:
@@ -136,8 +119,15 @@ def _read_agent(path: Path, session: SessionLog, rollout: ImportedRollout) -> No
     log.spawned_by = about.get("toolUseId") if isinstance(about.get("toolUseId"), str) else None
     log.parent_agent_id = about.get("parentAgentId") if isinstance(about.get("parentAgentId"), str) else None
     session.bodies.append(RequestBodies(path))
+    may_be_copied = True
     for index, row in rows(path, damage):
-        read_row(session, log, row, index, damage)
+        # What an agent was started with comes first.
+        may_be_copied = may_be_copied and ("uuid" not in row or session.is_of_another(log, row))
+        if may_be_copied and "uuid" in row:
+            session.inherit(log, row, index, damage)
+            log.goes_on(index)
+        else:
+            read_row(session, log, row, index, damage)
     _settle(log, damage, rollout)
 
 

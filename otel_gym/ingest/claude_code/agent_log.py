@@ -173,8 +173,11 @@ class AgentLog:
         self.dropped = 0
         # What each record said, by its uuid: a compaction names the records that it keeps.
         self.said: dict[str, tuple[str | ToolRun, ...]] = {}
+        # What it was started with: records of another session or agent.
+        self.inherited: AgentLog | None = None
         self._early: list[Note] = []
         self._boundary: BoundaryNote | None = None
+        self._continuation: BoundaryNote | None = None
         self._turn_is_over = False
         self._arrivals = 0
 
@@ -221,6 +224,21 @@ class AgentLog:
         call.time_known = call.time_known or time_ns is not None
         call.started_ns = min(call.started_ns, call.ended_ns)
         return call
+
+    def run_of(self, call_id: str) -> ToolRun | None:
+        run = self.runs.get(call_id)
+        return self.inherited.runs.get(call_id) if run is None and self.inherited is not None else run
+
+    def goes_on(self, index: int, continues: str | None = None) -> None:
+        """What was inherited is context of what follows: it stands in a boundary, where nobody counts it."""
+        if self.inherited is None:
+            return
+        self.last_ns = max(self.last_ns, self.inherited.last_ns)
+        if self._continuation is None:
+            self._continuation = BoundaryNote(index, self.last_ns, kind="continuation", boundary="append")
+            self._continuation.continues = continues
+            self.add_note(self._continuation)
+        self._continuation.kept = self.inherited.context()
 
     def next_arrival(self) -> int:
         self._arrivals += 1

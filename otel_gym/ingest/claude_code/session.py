@@ -95,8 +95,7 @@ class SessionLog:
     def __init__(self, session_id: str, first_ns: int) -> None:
         self.session_id = session_id
         self.main = AgentLog(None, first_ns)
-        # Of a fork: what it copied from the session that it continues.
-        self.inherited: AgentLog | None = None
+        # Of a fork: the session that it copied.
         self.continues: str | None = None
         self.agents: dict[str, AgentLog] = {}
         self.versions: list[str] = []
@@ -122,28 +121,40 @@ class SessionLog:
             self._sidechains[uuid] = agent_id
         return self.agent(agent_id)
 
-    def inherit(self, row: Row, index: int, damage: Damage, owner: str | None) -> None:
-        """A record that a fork copied: it is context of what follows, and was counted where it was made."""
-        if self.inherited is None:
-            self.inherited = AgentLog(None, self._first_ns)
-        self.continues = self.continues or owner
-        read_row(self, self.inherited, row, index, damage)
-
-    def run_of(self, log: AgentLog, call_id: str) -> ToolRun | None:
-        run = log.runs.get(call_id)
-        if run is None and self.inherited is not None:
-            run = self.inherited.runs.get(call_id)
-        return run
+    def inherit(self, log: AgentLog, row: Row, index: int, damage: Damage) -> None:
+        """A copied record: it is context of what follows, and is counted where it was made."""
+        if log.inherited is None:
+            log.inherited = AgentLog(None, self._first_ns)
+        read_row(self, log.inherited, row, index, damage)
 
     def noticed(self, notice: dict[str, str], time_ns: int | None) -> None:
         """A task in the background ended."""
-        call_id = notice.get("tool-use-id", "")
-        for log in (self.main, *self.agents.values()):
-            run = log.runs.get(call_id)
-            if run is not None:
-                run.extra["background_status"] = notice.get("status")
-                if time_ns is not None:
-                    run.extra.setdefault("background_ended_at", iso_time(time_ns))
+        run = self._run_of_task(notice)
+        if run is None:
+            return
+        if "status" in notice:
+            run.extra["background_status"] = notice["status"]
+        if time_ns is not None:
+            run.extra.setdefault("background_ended_at", iso_time(time_ns))
+
+    def _run_of_task(self, notice: dict[str, str]) -> ToolRun | None:
+        """By the id of the call; where the notice lacks it, by the id of the task that the call's receipt names."""
+        logs = (self.main, *self.agents.values())
+        call_id, task_id = notice.get("tool-use-id"), notice.get("task-id")
+        if call_id is not None:
+            return next((log.runs[call_id] for log in logs if call_id in log.runs), None)
+        runs = (run for log in logs for run in log.runs.values())
+        return next((run for run in runs if task_id and task_id in _tasks_of(run)), None)
+
+    def is_of_another(self, log: AgentLog, row: Row) -> bool:
+        """Whether an agent's file holds a record of another agent, whose context it was started with."""
+        others = [other for other in (self.main, *self.agents.values()) if other is not log]
+        key = call_key(row, 0) if row.get("type") == "assistant" and row.get("requestId") else None
+        return any(row.get("uuid") in other.said or key in other.calls for other in others)
+
+
+def _tasks_of(run: ToolRun) -> tuple[Any, Any]:
+    return run.extra.get("background_task_id"), run.extra.get("agent_id")
 
 
 def read_row(session: SessionLog, log: AgentLog, row: Row, index: int, damage: Damage) -> None:
@@ -275,7 +286,7 @@ def _read_result(
     session: SessionLog, log: AgentLog, row: Row, block: Item, index: int, time_ns: int | None, damage: Damage
 ) -> None:
     call_id = str(block.get("tool_use_id"))
-    run = session.run_of(log, call_id)
+    run = log.run_of(call_id)
     if run is None:
         damage.orphan(index, call_id)
         return

@@ -132,7 +132,7 @@ class _SpanMaker:
             turn_id,
             {names.STEP_INDEX: number, **placed},
         )
-        model = call.requested_model or call.model
+        model = self._model_of(call)
         chat = ImportedSpan(
             self._id(log, "chat", call.key),
             f"chat {model}" if model else "chat",
@@ -149,6 +149,12 @@ class _SpanMaker:
     def _requested_ns(self, call: Call) -> int | None:
         bodies = self._session.requests.get(call.request_ref or "")
         return None if bodies is None or call.request_ref is None else bodies.time_ns(call.request_ref)
+
+    def _model_of(self, call: Call) -> str | None:
+        """The one that was asked for; after a fallback that is another one than the user's."""
+        bodies = self._session.requests.get(call.request_ref or "")
+        asked = None if bodies is None or call.request_ref is None else bodies.params(call.request_ref).get("model")
+        return asked if isinstance(asked, str) else call.requested_model or call.model
 
     def _chat_attributes(self, call: Call, model: str | None) -> dict[str, Any]:
         attributes: dict[str, Any] = {

@@ -39,7 +39,7 @@ class StreamReader:
         # By the call that spawned an agent: the message that its stream is at. Final words by message.
         self._streamed: dict[str, str] = {}
         self._finals: dict[str, Row] = {}
-        self._keys_of_messages: dict[str, Call] = {}
+        self._calls_of_messages: dict[str, Call] = {}
         self._awaits_summary = False
 
     def read(self, row: Row, index: int, damage: Damage) -> None:
@@ -71,7 +71,7 @@ class StreamReader:
         read_row(self._session, log, renamed, index, damage)
         call = log.calls.get(call_key(renamed, index))
         if call is not None and call.response_id is not None:
-            self._keys_of_messages[call.response_id] = call
+            self._calls_of_messages[call.response_id] = call
             self._finish(call.response_id)
 
     def _usage(self, message: Row) -> Any:
@@ -88,14 +88,17 @@ class StreamReader:
             return
         of_agent, message = str(row.get("parent_tool_use_id")), event.get("message")
         if event.get("type") == "message_start" and isinstance(message, dict):
-            self._streamed[of_agent] = str(message.get("id"))
+            message_id = self._streamed[of_agent] = str(message.get("id"))
+            # An id that comes again names another message.
+            self._finals.pop(message_id, None)
+            self._calls_of_messages.pop(message_id, None)
         elif event.get("type") == "message_delta":
             message_id = self._streamed.get(of_agent, "")
             self._finals[message_id] = event
             self._finish(message_id)
 
     def _finish(self, message_id: str) -> None:
-        call, final = self._keys_of_messages.get(message_id), self._finals.get(message_id)
+        call, final = self._calls_of_messages.get(message_id), self._finals.get(message_id)
         if call is None or final is None:
             return
         delta, usage = final.get("delta"), final.get("usage")
@@ -128,9 +131,8 @@ class StreamReader:
         elif subtype == "task_started" and isinstance(row.get("tool_use_id"), str):
             self._note_agent(row)
         elif subtype == "task_notification":
-            self._session.noticed(
-                {"tool-use-id": str(row.get("tool_use_id")), "status": str(row.get("status"))}, time_of(row)
-            )
+            said = {"tool-use-id": row.get("tool_use_id"), "task-id": row.get("task_id"), "status": row.get("status")}
+            self._session.noticed({name: str(value) for name, value in said.items() if value}, time_of(row))
             return
         read_row(self._session, main, row, index, damage)
 

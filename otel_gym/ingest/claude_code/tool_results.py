@@ -74,7 +74,7 @@ def _text_of(output: Any) -> str:
     return "\n".join(str(part.get("text", "")) for part in objects_of(output))
 
 
-_NOTICE_FIELDS = re.compile(r"<(tool-use-id|status|summary)>(.*?)</\1>", re.DOTALL)
+_NOTICE_FIELDS = re.compile(r"<(tool-use-id|task-id|status)>(.*?)</\1>", re.DOTALL)
 
 
 def notice_of(text: str) -> dict[str, str]:
