@@ -87,7 +87,10 @@ def parse(line: bytes) -> Any:
 
 
 def rows(path: Path, damage: Damage) -> Iterator[tuple[int, Row]]:
-    """The objects of a file, each with its place in the session; a list on a line stands for its objects."""
+    """The records of a file, each with its place in the session; a list on a line stands for its objects.
+
+    ``type`` is a text, and so is ``uuid`` if it is there.
+    """
     with path.open("rb") as lines:
         for index, line in enumerate(lines, damage.first_index):
             if line.isspace():
@@ -101,7 +104,11 @@ def rows(path: Path, damage: Damage) -> Iterator[tuple[int, Row]]:
                     return
             found = value if isinstance(value, list) else [value]
             for row in found:
-                if isinstance(row, dict):
-                    yield index, row
-                else:
+                if not isinstance(row, dict):
                     damage.unreadable(index)
+                elif not isinstance(row.get("type"), str):
+                    damage.unknown(index, "a record without a type")
+                else:
+                    if not isinstance(row.get("uuid", ""), str):
+                        del row["uuid"]
+                    yield index, row

@@ -118,7 +118,8 @@ class RequestBodies:
     def _read_row(self, row: Row, wanted: set[str], answers: dict[str, list[Any]]) -> None:
         kind, message = row.get("type"), row.get("message")
         if kind == "api-request-shape":
-            self._shapes[str(row.get("shapeHash"))] = compact_json(row.get("shape"))
+            shape = row.get("shape")
+            self._shapes[str(row.get("shapeHash"))] = compact_json(shape if isinstance(shape, dict) else {})
         elif not isinstance(message, dict) or self._messages is None:
             return
         elif kind == "api-request-blob":
@@ -142,9 +143,10 @@ def _name_of(message: Row) -> str:
 
 def _set_cache_control(body: dict[str, Any], mark: Any) -> bool:
     """A mark is {path, value}; False where its path leads nowhere."""
-    path = mark.get("path") if isinstance(mark, dict) else None
+    if not isinstance(mark, dict) or not isinstance(mark.get("path"), list):
+        return False
     place: Any = body
-    for step in path if isinstance(path, list) else ():
+    for step in mark["path"]:
         try:
             place = place[step]
         except (KeyError, IndexError, TypeError):

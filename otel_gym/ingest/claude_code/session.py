@@ -6,6 +6,7 @@ stream-json output is brought into the same form first (``stream_json``).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -159,12 +160,12 @@ def _tasks_of(run: ToolRun) -> tuple[Any, Any]:
 
 def read_row(session: SessionLog, log: AgentLog, row: Row, index: int, damage: Damage) -> None:
     """Adds a record to the log of the agent that it belongs to."""
-    kind = row.get("type")
+    kind = row["type"]
     version = row.get("version")
     if isinstance(version, str) and version != log.version:
         log.version = version
         session.versions.append(version)
-    read = _READERS.get(kind) if isinstance(kind, str) else None
+    read = _READERS.get(kind)
     if read is not None:
         read(session, log, row, index, damage)
     elif kind not in _BOOKKEEPING:
@@ -373,7 +374,7 @@ def _read_queue(session: SessionLog, log: AgentLog, row: Row, index: int, damage
 
 
 def _read_system(session: SessionLog, log: AgentLog, row: Row, index: int, damage: Damage) -> None:
-    subtype = row.get("subtype")
+    subtype = str(row.get("subtype"))
     if subtype == "compact_boundary":
         _read_boundary(log, row, index)
     elif subtype == "api_error":
@@ -448,7 +449,9 @@ def set_totals(log: AgentLog, duration_ms: Any, cost_usd: Any, usage: Any) -> No
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
 
 
 def _read_request(session: SessionLog, log: AgentLog, row: Row, index: int, damage: Damage) -> None:

@@ -88,7 +88,7 @@ class _SpanMaker:
             span.attributes |= _totals(log, run)
 
     def _id(self, log: AgentLog, *parts: str) -> int:
-        return self._rollout.span_id(log.agent_id or "", *parts)
+        return self._rollout.span_id("main" if log.agent_id is None else f"agent {log.agent_id}", *parts)
 
     def _turn_span(self, log: AgentLog, turn: Turn, parent_id: int, run: ToolRun | None) -> ImportedSpan:
         name = AGENT

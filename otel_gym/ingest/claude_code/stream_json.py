@@ -13,6 +13,7 @@ from typing import Any
 from otel_gym.ingest.claude_code.agent_log import AgentLog, Call, FailedCall
 from otel_gym.ingest.claude_code.lines import Damage, Row
 from otel_gym.ingest.claude_code.session import SessionLog, call_key, read_row, set_totals, time_of
+from otel_gym.wire.items.shapes import objects_of
 from otel_gym.wire.usage import token_count
 
 # Its words for what the transcript calls otherwise.
@@ -43,10 +44,10 @@ class StreamReader:
         self._awaits_summary = False
 
     def read(self, row: Row, index: int, damage: Damage) -> None:
-        read = _READERS.get(str(row.get("type")))
+        read = _READERS.get(row["type"])
         if read is not None:
             read(self, row, index, damage)
-        elif row.get("type") not in _QUIET:
+        elif row["type"] not in _QUIET:
             read_row(self._session, self._session.main, row, index, damage)
 
     def _log_of(self, row: Row) -> AgentLog:
@@ -112,8 +113,8 @@ class StreamReader:
         if self._awaits_summary and row.get("isSynthetic") is True:
             self._awaits_summary = False
             renamed["isCompactSummary"] = True
-        for meta in row.get("tool_result_meta") or ():
-            denial = meta.get("non_execution_kind") if isinstance(meta, dict) else None
+        for meta in objects_of(row.get("tool_result_meta")):
+            denial = meta.get("non_execution_kind")
             if isinstance(denial, str):
                 renamed["toolDenialKind"] = denial
         read_row(self._session, self._log_of(row), renamed, index, damage)
