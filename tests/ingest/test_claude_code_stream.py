@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from otel_gym.ingest.claude_code import read_claude_code
 from tests.ingest.sessions import RECORDED, Spans, extra, items, read
 
@@ -55,21 +57,26 @@ def test_a_folder_with_transcripts_does_not_count_its_streams_too(tmp_path: Path
     assert [rollout.source for rollout in read_claude_code(tmp_path)] == ["transcript"]
 
 
-def test_a_run_that_was_resumed_prints_two_streams_of_one_session(tmp_path: Path) -> None:
-    def stream(name: str, message_id: str) -> None:
+@pytest.mark.parametrize(("version", "cost"), [("2.1.199", 0.75), ("2.1.332", 0.25)])
+def test_a_run_that_was_resumed_prints_two_streams_of_one_session(tmp_path: Path, version: str, cost: float) -> None:
+    """Newer versions say in the second one what both cost."""
+
+    def stream(name: str, message_id: str, cost: float) -> None:
+        said = {"duration_ms": 10, "total_cost_usd": cost, "modelUsage": {}}
         records = [
-            {"type": "system", "subtype": "init", "session_id": "S1"},
+            {"type": "system", "subtype": "init", "session_id": "S1", "claude_code_version": version},
             {"type": "assistant", "session_id": "S1", "message": {"id": message_id, "content": []}},
-            {"type": "result", "session_id": "S1", "subtype": "success", "duration_ms": 10, "modelUsage": {}},
+            {"type": "result", "session_id": "S1", "subtype": "success", **said},
         ]
         (tmp_path / name).write_text("\n".join(map(json.dumps, records)) + "\n")
 
-    stream("stdout.0.jsonl", "m1")
-    stream("stdout.1.jsonl", "m2")
+    stream("stdout.0.jsonl", "m1", 0.5)
+    stream("stdout.1.jsonl", "m2", 0.25)
     [rollout] = read_claude_code(tmp_path)
     spans = Spans(rollout)
     assert len(spans.turns) == len(spans.chats) == 2
     assert spans.turns[-1].attributes["gym.agent.duration_ms"] == 20
+    assert spans.turns[-1].attributes["gym.agent.total_cost_usd"] == cost
 
 
 def test_text_between_the_records_is_counted_and_one_object_is_enough(tmp_path: Path) -> None:

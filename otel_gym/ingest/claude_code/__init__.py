@@ -86,6 +86,7 @@ def _settle(log: AgentLog, damage: Damage, rollout: ImportedRollout) -> None:
 def _read_stream(reader: StreamReader, path: Path, damage: Damage) -> int:
     """Returns the place behind its last record."""
     index = damage.first_index
+    reader.begin_run()
     for index, row in rows(path, damage):
         reader.read(row, index, damage)
     return index + 1

@@ -7,6 +7,7 @@ times and no request ids. Nobody's prompt is in it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,11 @@ class StreamReader:
         self._finals: dict[str, Row] = {}
         self._calls_of_messages: dict[str, Call] = {}
         self._awaits_summary = False
+        self._earlier_cost: float | None = None
+
+    def begin_run(self) -> None:
+        """What follows was printed by another process, that resumed the session."""
+        self._earlier_cost = self._session.main.totals.cost_usd
 
     def read(self, row: Row, index: int, damage: Damage) -> None:
         read = _READERS.get(row["type"])
@@ -147,9 +153,18 @@ class StreamReader:
         set_totals(main, row.get("duration_ms"), row.get("total_cost_usd"), row.get("modelUsage"))
         if main.totals.duration_ms is not None:
             main.totals.duration_ms += before
+        if self._earlier_cost is not None and not _counts_on(main.version):
+            main.totals.cost_usd = self._earlier_cost + (main.totals.cost_usd or 0.0)
+            main.totals.usage = None
         if row.get("is_error") is True and main.turns and main.turns[-1].error is None:
             main.turns[-1].error = str(row.get("result") or row.get("subtype") or "")
         main.end_turn()
+
+
+def _counts_on(version: str | None) -> bool:
+    """Whether a resumed run says what the whole session cost; older versions began anew."""
+    numbers = [int(number) for number in re.findall(r"\d+", version or "")]
+    return numbers > [2, 1, 199]
 
 
 def _renamed(row: Row) -> Row:
