@@ -210,6 +210,45 @@ def test_a_tool_that_failed_says_how(tmp_path: Path) -> None:
     assert extra(tool) == {"is_error": True, "exit_code": 3}
 
 
+@pytest.mark.parametrize("named_by", ["<tool-use-id>t1</tool-use-id>", "<task-id>b1</task-id>"])
+def test_a_command_in_the_background_ends_when_the_notice_says_so(tmp_path: Path, named_by: str) -> None:
+    notice = f"<task-notification>{named_by}<status>completed</status></task-notification>"
+    records = [
+        user("go"),
+        answer("m1", call("t1"), requestId="r1"),
+        result("t1", "Running in the background", toolUseResult={"stdout": "", "backgroundTaskId": "b1"}),
+        {"type": "queue-operation", "operation": "enqueue", "content": notice},
+        {"type": "attachment", "attachment": {"type": "queued_command", "prompt": notice}},
+    ]
+    spans = read(write_session(tmp_path / "S1.jsonl", records))
+    assert extra(spans.tools[0]) == {
+        "has_stdout": False,
+        "background_task_id": "b1",
+        "is_receipt": True,
+        "background_status": "completed",
+        "background_ended_at": "2026-11-29T00:00:03.000Z",
+    }
+    assert spans.said_by_users() == ["go"]
+
+
+def test_a_fork_of_a_fork_continues_the_fork(tmp_path: Path) -> None:
+    lines: list[str] = []
+    for number in (1, 2, 3):
+        own = [
+            user(f"say {number}", uuid=f"u{number}"),
+            answer(f"m{number}", text("x"), uuid=f"a{number}", requestId="r"),
+        ]
+        path = write_session(tmp_path / f"S{number}.jsonl", [{**record, "sessionId": f"S{number}"} for record in own])
+        own_lines = path.read_text().replace("T00:00:", f"T0{number}:00:").splitlines()
+        lines = [line.replace(f'"S{number - 1}"', f'"S{number}"') for line in lines] + own_lines
+        path.write_text("\n".join(lines) + "\n")
+    rollouts = read_claude_code(tmp_path)
+    assert [rollout.spans[0].attributes["gym.source.continues"] for rollout in rollouts] == [None, "S1", "S2"]
+    assert [len(Spans(rollout).chats) for rollout in rollouts] == [1, 1, 1]
+    alone = read_claude_code(tmp_path / "S3.jsonl")
+    assert [len(Spans(rollout).chats) for rollout in alone] == [1]
+
+
 def test_a_message_that_was_typed_while_the_agent_worked_is_the_users_and_opens_no_turn() -> None:
     spans = read(RECORDED / "queued_prompt.jsonl")
     assert spans.said_by_users() == ["LANE:main start", "also mention cats"]

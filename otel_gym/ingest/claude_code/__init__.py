@@ -18,8 +18,8 @@ from otel_gym.ingest.claude_code.request_bodies import RequestBodies
 from otel_gym.ingest.claude_code.session import SessionLog, read_row
 from otel_gym.ingest.claude_code.session_files import (
     STREAM_JSON,
+    Beginnings,
     SessionFiles,
-    earlier_siblings,
     find_sessions,
 )
 from otel_gym.ingest.claude_code.session_spans import AGENT, add_spans
@@ -37,15 +37,15 @@ def read_claude_code(path: Path) -> list[ImportedRollout]:
     """
     sessions = find_sessions(path)
     copies = Copies(several=len(sessions) > 1)
-    imported = {file for session in sessions for file in session.paths}
+    beginnings = Beginnings(sessions)
+    imported = {session.head.session_id for session in sessions}
     rollouts: list[ImportedRollout] = []
     for session in sessions:
-        forked_from: str | None = None
-        for sibling, head in earlier_siblings(session):
-            forked_from = forked_from or head.session_id
-            if sibling not in imported:
-                copies.learn(sibling, head.session_id)
-        copies.begin(forked_from, session.head.first_ns)
+        earlier = beginnings.before(session)
+        for other in earlier:
+            if other.head.session_id not in imported:
+                copies.learn(other.paths[0], other.head.session_id)
+        copies.begin(earlier[0].head.session_id if earlier else None, session.head.first_ns)
         rollout = _read_session(session, copies)
         if len(rollout.spans) > 1 or rollout.damage:
             rollouts.append(rollout)
@@ -100,7 +100,7 @@ def _read_transcript(path: Path, session: SessionLog, copies: Copies, damage: Da
     for index, row in rows(path, damage):
         owner = copies.owner(row, index, session.session_id)
         if owner is not None:
-            session.continues = session.continues or owner
+            session.continues = owner
             session.inherit(session.main, row, index, damage)
             copied_index = index
             continue

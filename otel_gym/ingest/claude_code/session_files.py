@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -111,6 +111,8 @@ def read_head(path: Path) -> Head | None:
         uuid = row.get("uuid")
         if head.first_uuid is None and isinstance(uuid, str):
             head.first_uuid = uuid
+        if head.first_ns and head.first_uuid and head.session_id == path.stem:
+            break
     return head
 
 
@@ -154,16 +156,20 @@ def _last_ns(path: Path | None) -> int:
     return 0
 
 
-def earlier_siblings(session: SessionFiles) -> Iterator[tuple[Path, Head]]:
-    """Files beside a session that begin with the same record and began before it: it may be a fork of one of them."""
-    head = session.head
-    if not session.paths or head.first_uuid is None:
-        return
-    for sibling in sorted(session.paths[0].parent.glob("*.jsonl")):
-        if sibling in session.paths:
-            continue
-        other = read_head(sibling)
-        if other is None or other.source != head.source or other.first_uuid != head.first_uuid:
-            continue
-        if _order(SessionFiles(other, [sibling])) < _order(session):
-            yield sibling, other
+class Beginnings:
+    """Which sessions begin with the same record: a fork begins as the session did that it continues."""
+
+    def __init__(self, sessions: Iterable[SessionFiles]) -> None:
+        """Looked at are the files beside those of ``sessions``, too."""
+        folders = sorted({path.parent for session in sessions for path in session.paths})
+        self._by_record: dict[str, list[SessionFiles]] = {}
+        for path in (path for folder in folders for path in sorted(folder.glob("*.jsonl"))):
+            head = None if path.match(_AGENT_FILES) else read_head(path)
+            if head is not None and head.source == TRANSCRIPT and head.first_uuid is not None:
+                self._by_record.setdefault(head.first_uuid, []).append(SessionFiles(head, [path]))
+
+    def before(self, session: SessionFiles) -> list[SessionFiles]:
+        """The sessions that begin as this one does, and began before it."""
+        others = self._by_record.get(session.head.first_uuid or "", [])
+        others = [other for other in others if other.head.session_id != session.head.session_id]
+        return [other for other in others if _order(other) < _order(session)]

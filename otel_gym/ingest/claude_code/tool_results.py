@@ -28,6 +28,8 @@ _FACTS = {
 }
 _STREAMS = {"stdout": "has_stdout", "stderr": "has_stderr"}
 _EXIT_CODE = re.compile(r"^(?:Error: )?Exit code (\d+)")
+# How the result of a subagent ends where the harness keeps nothing beside it.
+_AGENT_ID = re.compile(r"^agentId: (\w+)", re.MULTILINE)
 _WRAPPED = re.compile(r"^<tool_use_error>(.*)</tool_use_error>$", re.DOTALL)
 # How those versions put it that do not say toolDenialKind.
 _REJECTED = ("The user doesn't want to proceed with this tool use", "User rejected tool use")
@@ -40,6 +42,8 @@ def add_result(run: ToolRun, block: Item, noted: Any, denial: Any) -> None:
     if isinstance(noted, dict):
         _add_facts(run.extra, noted)
     text = _text_of(output)
+    if run.prompt is not None and "agent_id" not in run.extra and (named := _AGENT_ID.search(text)):
+        run.extra["agent_id"] = named[1]
     exit_code = _EXIT_CODE.match(text) or (_EXIT_CODE.match(noted) if isinstance(noted, str) else None)
     is_error = block.get("is_error")
     if isinstance(is_error, bool):
