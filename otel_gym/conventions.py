@@ -57,6 +57,7 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     Attribute("gym.source", "string", "of imported spans: transcript, stream_json, atif …", "transcript"),
     Attribute("gym.source.session_id", "string", "session that the span was imported from", "b62ec037-0595-…"),
+    Attribute("gym.source.continues", "string", "session that this one was forked from", "3e36cd9d-c3a1-40b4-…"),
     Attribute("gym.source.index", "int", "place in the source; orders what one agent did", "17"),
     Attribute(
         "gym.source.continues",
@@ -271,6 +272,7 @@ SPAWNED_BY = "gym.spawned_by"
 SUBAGENT_ID = "gym.subagent.id"
 SOURCE = "gym.source"
 SOURCE_SESSION_ID = "gym.source.session_id"
+SOURCE_CONTINUES = "gym.source.continues"
 SOURCE_INDEX = "gym.source.index"
 SOURCE_VERSION = "gym.source.version"
 SOURCE_CONTINUES = "gym.source.continues"

@@ -55,7 +55,10 @@ class ImportedEvent:
 
 @dataclass(slots=True)
 class ImportedSpan:
-    """A span before it has a rollout. ``error``: the status is ERROR, with this text (which may be empty).
+    """A span before it has a rollout. A value of ``attributes`` may be a function that makes it: what is large is made
+    when it is written, and nothing if it gives None.
+
+    ``error``: the status is ERROR, with this text (which may be empty).
 
     ``end_ns`` None: the source ends while it is open. ``link_id``: the span, of the same trace, that spawned it.
     """
@@ -222,4 +225,5 @@ def _context(trace_id: int, span_id: int) -> SpanContext:
 
 
 def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if value is not None}
+    made = ((name, value() if callable(value) else value) for name, value in attributes.items())
+    return {name: value for name, value in made if value is not None}
