@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from otel_gym.ingest.claude_code import read_claude_code
-
 from otel_gym import conventions as names
+from otel_gym.ingest.claude_code import read_claude_code
 from otel_gym.ingest.spans import stored_spans
 from otel_gym.records.trajectory import Trajectory, TrajectoryItem, concurrent_calls
 from otel_gym.store.reader import RolloutSpans
