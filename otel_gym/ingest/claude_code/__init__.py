@@ -14,8 +14,9 @@ from typing import Any
 from otel_gym.ingest.claude_code.agent_log import AgentLog
 from otel_gym.ingest.claude_code.copies import Copies
 from otel_gym.ingest.claude_code.lines import Damage, parse, rows
+from otel_gym.ingest.claude_code.records import read_row
 from otel_gym.ingest.claude_code.request_bodies import RequestBodies
-from otel_gym.ingest.claude_code.session import SessionLog, read_row
+from otel_gym.ingest.claude_code.session import SessionLog
 from otel_gym.ingest.claude_code.session_files import (
     STREAM_JSON,
     Beginnings,
@@ -101,7 +102,7 @@ def _read_transcript(path: Path, session: SessionLog, copies: Copies, damage: Da
         owner = copies.owner(row, index, session.session_id)
         if owner is not None:
             session.continues = owner
-            session.inherit(session.main, row, index, damage)
+            read_row(session, session.main.inherits(), row, index, damage)
             copied_index = index
             continue
         if copied_index is not None:
@@ -125,7 +126,7 @@ def _read_agent(path: Path, session: SessionLog, rollout: ImportedRollout) -> No
         # What an agent was started with comes first.
         may_be_copied = may_be_copied and ("uuid" not in row or session.is_of_another(log, row))
         if may_be_copied and "uuid" in row:
-            session.inherit(log, row, index, damage)
+            read_row(session, log.inherits(), row, index, damage)
             log.goes_on(index)
         else:
             read_row(session, log, row, index, damage)

@@ -229,6 +229,12 @@ class AgentLog:
         run = self.runs.get(call_id)
         return self.inherited.runs.get(call_id) if run is None and self.inherited is not None else run
 
+    def inherits(self) -> AgentLog:
+        """The log for copied records: context of what follows, counted where they were made."""
+        if self.inherited is None:
+            self.inherited = AgentLog(None, self.last_ns)
+        return self.inherited
+
     def goes_on(self, index: int, continues: str | None = None) -> None:
         """What was inherited is context of what follows: it stands in a boundary, where nobody counts it."""
         if self.inherited is None:

@@ -19,7 +19,7 @@ from otel_gym.ingest.claude_code.agent_log import (
     UserNote,
 )
 from otel_gym.ingest.claude_code.lines import json_text
-from otel_gym.ingest.claude_code.session import SessionLog
+from otel_gym.ingest.claude_code.session import SessionLog, number_of
 from otel_gym.ingest.spans import ImportedEvent, ImportedRollout, ImportedSpan
 from otel_gym.tracing.model_call import provider_of, request_attributes, usage_attributes
 
@@ -236,7 +236,7 @@ def _totals(log: AgentLog, run: ToolRun | None) -> dict[str, Any]:
     totals: Totals = log.totals
     said = run.extra.get("duration_ms") if run is not None else None
     return {
-        names.AGENT_DURATION_MS: totals.duration_ms if said is None else float(said),
+        names.AGENT_DURATION_MS: totals.duration_ms if said is None else number_of(said),
         names.AGENT_TOTAL_COST_USD: totals.cost_usd,
         names.AGENT_PROVIDER_USAGE: None if totals.usage is None else json_text(totals.usage),
         names.AGENT_DROPPED_RECORDS: log.dropped,

@@ -13,7 +13,8 @@ from typing import Any
 
 from otel_gym.ingest.claude_code.agent_log import AgentLog, Call, FailedCall
 from otel_gym.ingest.claude_code.lines import Damage, Row
-from otel_gym.ingest.claude_code.session import SessionLog, call_key, read_row, set_totals, time_of
+from otel_gym.ingest.claude_code.records import read_row, set_totals, time_of
+from otel_gym.ingest.claude_code.session import SessionLog, call_key
 from otel_gym.wire.items.shapes import objects_of
 from otel_gym.wire.usage import token_count
 
