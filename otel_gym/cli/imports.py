@@ -24,8 +24,8 @@ from otel_gym.cli.formats import counted
 from otel_gym.identity import InvalidIdError, checked_id
 from otel_gym.ingest.sources import SOURCES
 from otel_gym.ingest.spans import ImportedRollout, Written, write_rollout
-from otel_gym.settings import read_settings
-from otel_gym.tracing.content_policy import ContentPolicy, content_policy_from
+from otel_gym.settings import Settings, read_settings
+from otel_gym.tracing.content_policy import content_policy_from
 
 FOLLOW_EVERY_S = 1.0
 
@@ -112,7 +112,7 @@ def _import(
         except (InvalidIdError, StoreFolderError) as error:
             raise CommandError(str(error)) from None
         settings = read_settings()
-        importing = _Import(SOURCES[source], store, rollout, run, content_policy_from(settings, messages=True))
+        importing = _Import(SOURCES[source], store, rollout, run, settings)
         importing.take(paths)
         while follow:
             try:
@@ -133,13 +133,14 @@ class _Import:
         store: Path,
         rollout: str | None,
         run: str | None,
-        policy: ContentPolicy,
+        settings: Settings,
     ) -> None:
         self._read = read
         self._store = store
         self._rollout = rollout
         self._run = run
-        self._policy = policy
+        self._policy = content_policy_from(settings, messages=True)
+        self._content_once = settings.content_once
         self.damage: set[str] = set()
 
     def take(self, paths: list[Path]) -> None:
@@ -157,7 +158,8 @@ class _Import:
             raise CommandError(f"{path} holds {len(found)} sessions, --rollout names one; import them one by one")
         for rollout in found:
             rollout.rollout_id = self._rollout or rollout.rollout_id
-            self._say(rollout, write_rollout(self._store, rollout, self._run, self._policy))
+            written = write_rollout(self._store, rollout, self._run, self._policy, content_once=self._content_once)
+            self._say(rollout, written)
 
     def _say(self, rollout: ImportedRollout, written: Written) -> None:
         for damage in rollout.damage:
