@@ -10,7 +10,7 @@ from typing import Any
 from otel_gym import conventions as names
 from otel_gym.ingest.claude_code import read_claude_code
 from otel_gym.ingest.spans import stored_spans
-from otel_gym.records.trajectory import Trajectory, TrajectoryItem, concurrent_calls
+from otel_gym.records.trajectory import Trajectory, concurrent_calls
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import StoredSpan
 from otel_gym.views.trajectory import trajectories
@@ -189,7 +189,7 @@ def drive_tree(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
 
 def drive_items(folder: Path, expected: Object, bench: Bench) -> Iterator[str]:
     """``items.json``: output items with and without a type; every item that is written has one."""
-    items = [TrajectoryItem.model_validate(item).model_dump() for item in _load(folder / "items.json")]
+    items = Trajectory.model_validate({"output": _load(folder / "items.json")}).items()
     if not all(item.get("type") for item in items):
         yield "an item was written without its type"
     yield from unequal_of_known({"final_text": [_text(item) for item in items]}, expected)

@@ -7,7 +7,8 @@ A step is one generation and the tools that it called. Times are ISO 8601 in UTC
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from otel_gym.wire.items.shapes import Item
@@ -86,10 +87,16 @@ def iso_time(unix_nano: int | None) -> str | None:
     """UTC nanoseconds as ISO 8601, to the microsecond (to the millisecond where it is a whole one)."""
     if unix_nano is None:
         return None
-    microseconds = unix_nano // 1000
-    moment = datetime.fromtimestamp(microseconds // 10**6, UTC).replace(microsecond=microseconds % 10**6)
-    text = moment.isoformat(timespec="microseconds" if microseconds % 1000 else "milliseconds")
-    return text.replace("+00:00", "Z")
+    seconds, rest = divmod(unix_nano, 10**9)
+    days, second = divmod(seconds, 86400)
+    microseconds = rest // 1000
+    fraction = f"{microseconds:06d}" if microseconds % 1000 else f"{microseconds // 1000:03d}"
+    return f"{_date(days)}T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}.{fraction}Z"
+
+
+@lru_cache(maxsize=64)
+def _date(days: int) -> str:
+    return (_EPOCH + timedelta(days)).date().isoformat()
 
 
 def unix_nano(iso: str | None) -> int | None:
@@ -102,5 +109,8 @@ def unix_nano(iso: str | None) -> int | None:
         return None
     if moment.tzinfo is None:
         return None
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    since = moment - _EPOCH
     return (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

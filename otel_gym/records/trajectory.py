@@ -8,9 +8,9 @@ taken as it is and given back as it was: what nobody set is not written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult, UserMessage
 from otel_gym.wire.items.shapes import CALL_TYPES, OUTPUT_TYPES, Item
@@ -100,19 +100,13 @@ class Gap(BaseModel):
     detail: str | None = None
 
 
-class TrajectoryItem(BaseModel):
-    """An item of the Responses API, any of its types; only what was set is written."""
+def _typed(item: Any) -> Any:
+    """An item that leaves out its type is a message."""
+    return {"type": "message", **item} if isinstance(item, dict) and "type" not in item else item
 
-    model_config = ConfigDict(extra="allow")
 
-    type: str = "message"
-    agent_step_no: int | None = None
-    execution: ToolExecution | None = None
-
-    @model_serializer(mode="wrap")
-    def _only_what_was_set(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = write(self)
-        return {name: value for name, value in written.items() if name in self.model_fields_set or name == "type"}
+# An item of the Responses API, any of its types, as it is. Of a tool's output ``execution`` is a ToolExecution.
+TrajectoryItem = Annotated[dict[str, Any], BeforeValidator(_typed)]
 
 
 class Trajectory(BaseModel):
@@ -129,30 +123,22 @@ class Trajectory(BaseModel):
     complete: bool = Field(default=True, description="Every call ended and nothing is known to be missing.")
 
     def items(self) -> list[Item]:
-        """``output`` as plain JSON objects."""
-        return [item.model_dump() for item in self.output]
+        """``output``: plain JSON objects, which are not to be changed."""
+        return self.output
 
 
 def trajectory_of(entries: Sequence[Entry], telemetry: AgentTelemetry, gaps: Iterable[Gap] = ()) -> Trajectory:
     """The trajectory of a list of steps."""
     steps = [entry for entry in entries if isinstance(entry, AgentStep)]
     gaps = list(gaps)
-    return Trajectory(
-        output=[item_of(item) for item in output_of(entries)],
+    return Trajectory.model_construct(
+        output=output_of(entries),
         generations=[_generation(number, step) for number, step in enumerate(steps, 1)],
         usage=usage_of(summed([step.usage for step in steps])),
         agent_telemetry=telemetry.model_copy(update={"num_agent_steps": len(steps)}),
         gaps=gaps,
         complete=not gaps and not telemetry.dropped_records and not any(step.is_unfinished for step in steps),
     )
-
-
-def item_of(item: Item) -> TrajectoryItem:
-    """An item of our own making; nothing of it is checked."""
-    execution = item.get(EXECUTION)
-    if isinstance(execution, dict):
-        item = {**item, EXECUTION: ToolExecution.model_validate(execution)}
-    return TrajectoryItem.model_construct(item.keys() | set(), **item)
 
 
 def output_of(entries: Iterable[Entry]) -> list[Item]:
@@ -203,13 +189,13 @@ def boundary_of(item: Item) -> ContextBoundary:
 
 
 def usage_of(stats: TokenStats) -> Usage:
-    return Usage(
+    return Usage.model_construct(
         input_tokens=stats.tokens_in,
-        input_tokens_details=InputTokensDetails(
+        input_tokens_details=InputTokensDetails.model_construct(
             cached_tokens=stats.cached_tokens, cache_creation_tokens=stats.cache_creation_tokens
         ),
         output_tokens=stats.tokens_out,
-        output_tokens_details=OutputTokensDetails(reasoning_tokens=stats.tokens_reasoning),
+        output_tokens_details=OutputTokensDetails.model_construct(reasoning_tokens=stats.tokens_reasoning),
         total_tokens=stats.tokens_total,
     )
 
@@ -240,7 +226,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 def _generation(number: int, step: AgentStep) -> Generation:
-    return Generation(
+    return Generation.model_construct(
         agent_step_no=number,
         model=step.model,
         stop_reason=step.stop_reason,
@@ -259,17 +245,17 @@ def _generation(number: int, step: AgentStep) -> Generation:
 def _output_item(result: ToolResult, call_types: dict[Any, str], number: int) -> Item:
     call_type = call_types.get(result.call_id, "function_call")
     failed = result.error_message is not None or result.error_data is not None
-    execution = ToolExecution(
-        started_at=result.started_at,
-        completed_at=result.completed_at,
-        duration_ms=result.duration_ms,
-        error=ToolError(message=result.error_message, data=result.error_data) if failed else None,
-        extra=result.extra,
-    )
+    execution = {
+        "started_at": result.started_at,
+        "completed_at": result.completed_at,
+        "duration_ms": result.duration_ms,
+        "error": {"message": result.error_message, "data": result.error_data} if failed else None,
+        "extra": result.extra,
+    }
     return {
         "type": OUTPUT_TYPES[call_type],
         "call_id": result.call_id,
         "output": result.output if result.has_output else "",
         STEP_NO: number,
-        EXECUTION: execution.model_dump(),
+        EXECUTION: execution,
     }

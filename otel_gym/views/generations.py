@@ -6,7 +6,6 @@ name the same answer (and, where both say it, the same request).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from otel_gym import conventions as names
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.records.steps import AgentStep, iso_time
+from otel_gym.store.json_text import parsed
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.store.tokens import NO_TOKENS, tokens_of_response
@@ -140,14 +140,7 @@ def _is_error(record: ModelCallRecord) -> bool:
 
 
 def _json_list(text: Any) -> list[Any] | None:
-    if isinstance(text, list):
-        return text
-    if not isinstance(text, str):
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    value = text if isinstance(text, list) else parsed(text)
     return value if isinstance(value, list) else None
 
 
@@ -166,13 +159,7 @@ def _provider_usage(record: ModelCallRecord, span: StoredSpan) -> dict[str, Any]
     usage = (record.response or {}).get("usage")
     if isinstance(usage, dict):
         return usage
-    text = text_of(span, names.PROVIDER_USAGE)
-    if text is None:
-        return None
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    said = parsed(text_of(span, names.PROVIDER_USAGE))
     return said if isinstance(said, dict) else None
 
 

@@ -6,7 +6,6 @@ once. A transcript's generation and the captured call of the same answer are one
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from otel_gym import conventions as names
 from otel_gym.records.steps import AgentStep, Entry, ToolResult, UserMessage, iso_time
 from otel_gym.records.trajectory import AgentTelemetry, Gap, Trajectory, boundary_of, trajectory_of
+from otel_gym.store.json_text import parsed
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, SpanEvent, StoredSpan
 from otel_gym.views.agent_tree import CALL_ID, Agent, AgentTree, is_step, is_tool, text_of
@@ -301,12 +301,7 @@ def _result_of(span: StoredSpan, call_id: str | None) -> ToolResult:
 
 def _tool_output(result: Any) -> Any:
     """A text, or parts, as the model got it."""
-    if not isinstance(result, str):
-        return result
-    try:
-        value = json.loads(result)
-    except (ValueError, RecursionError):
-        return result
+    value = parsed(result)
     if isinstance(value, dict) and value.keys() == {"content"}:
         return value["content"]
     return value if isinstance(value, list | str) else result
@@ -344,12 +339,5 @@ def _end(span: StoredSpan) -> str | None:
 
 
 def _json_object(text: Any) -> dict[str, Any] | None:
-    if isinstance(text, dict):
-        return text
-    if not isinstance(text, str):
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    value = text if isinstance(text, dict) else parsed(text)
     return value if isinstance(value, dict) else None
