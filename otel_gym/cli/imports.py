@@ -113,19 +113,21 @@ def _import(
             raise CommandError(str(error)) from None
         settings = read_settings()
         importing = _Import(SOURCES[source], store, rollout, run, settings)
-        importing.take(paths)
+        damage = importing.take(paths)
         while follow:
             try:
                 time.sleep(FOLLOW_EVERY_S)
-                importing.take(paths)
+                damage = importing.take(paths)
             except KeyboardInterrupt:
                 break
-        if importing.damage:
+        for text in damage:
+            print(f"otel-gym: {text}", file=sys.stderr)
+        if damage:
             raise typer.Exit(DAMAGED)
 
 
 class _Import:
-    """``damage`` is what was said of it, each once."""
+    """Takes the sessions below some paths into a store, again and again."""
 
     def __init__(
         self,
@@ -141,14 +143,16 @@ class _Import:
         self._run = run
         self._policy = content_policy_from(settings, messages=True)
         self._content_once = settings.content_once
-        self.damage: set[str] = set()
+        self._has_taken = False
 
-    def take(self, paths: list[Path]) -> None:
+    def take(self, paths: list[Path]) -> list[str]:
+        """Returns what could not be read, as it is now: a line that is being written is whole the next time."""
         with progress("importing") as advancing:
-            for path in advancing(paths):
-                self._take(path)
+            damage = list(dict.fromkeys(text for path in advancing(paths) for text in self._take(path)))
+        self._has_taken = True
+        return damage
 
-    def _take(self, path: Path) -> None:
+    def _take(self, path: Path) -> list[str]:
         if not path.exists():
             raise CommandError(f"{path}: no such file or folder")
         found = self._read(path)
@@ -159,15 +163,14 @@ class _Import:
         for rollout in found:
             rollout.rollout_id = self._rollout or rollout.rollout_id
             written = write_rollout(self._store, rollout, self._run, self._policy, content_once=self._content_once)
-            self._say(rollout, written)
+            if written.new or written.changed or not self._has_taken:
+                _say(rollout.identity_id, written)
+        return [text for rollout in found for text in rollout.damage]
 
-    def _say(self, rollout: ImportedRollout, written: Written) -> None:
-        for damage in rollout.damage:
-            if damage not in self.damage:
-                print(f"otel-gym: {damage}", file=sys.stderr)
-                self.damage.add(damage)
-        if written.new or written.changed or not written.same:
-            changed = f", {written.changed:,} changed" if written.changed else ""
-            print(f"{rollout.identity_id}: {counted(written.new, 'new span')}{changed}")
-        else:
-            print(f"{rollout.identity_id}: nothing new")
+
+def _say(rollout_id: str, written: Written) -> None:
+    if written.new or written.changed:
+        changed = f", {written.changed:,} changed" if written.changed else ""
+        print(f"{rollout_id}: {counted(written.new, 'new span')}{changed}", flush=True)
+    else:
+        print(f"{rollout_id}: nothing new", flush=True)

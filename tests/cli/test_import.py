@@ -1,0 +1,138 @@
+"""`import`, and what `show` and `export` make of an agent's spans."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from atif import Trajectory as PublicTrajectory
+
+from otel_gym.records.trajectory import Trajectory
+from otel_gym.store.reader import open_store
+
+from .conftest import Invoke
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+SESSION = FIXTURES / "claude_code" / "parallel_tools.jsonl"
+
+
+@pytest.fixture
+def imported(tmp_path: Path, invoke: Invoke) -> Path:
+    store = tmp_path / "store"
+    result = invoke("import", "claude-code", SESSION, "--rollout", "1-0", "--run", "eval", "--dir", store)
+    assert result.exit_code == 0, result.output
+    return store
+
+
+def test_a_session_becomes_a_rollout_and_again_adds_nothing(imported: Path, invoke: Invoke) -> None:
+    again = invoke("import", "claude-code", SESSION, "--rollout", "1-0", "--run", "eval", "--dir", imported)
+    assert (again.exit_code, again.stdout) == (0, "1-0: nothing new\n")
+    [row] = map(json.loads, invoke("ls", "--json", "--dir", imported).stdout.splitlines())
+    assert (row["run_id"], row["rollout_id"], row["status"]) == ("eval", "1-0", "ok")
+
+
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ("codex", "codex/subagent"),
+        ("atif", "atif/valid/04_embedded_subagent.json"),
+        ("claude-code", "claude_code/R097"),
+    ],
+)
+def test_every_source_is_imported(source: str, path: str, tmp_path: Path, invoke: Invoke) -> None:
+    result = invoke("import", source, FIXTURES / path, "--dir", tmp_path / "store")
+    assert result.exit_code == 0, result.output
+    [row] = map(json.loads, invoke("export", "trajectory", "--dir", tmp_path / "store").stdout.splitlines())
+    trajectory = Trajectory.model_validate(row)
+    assert len(trajectory.generations) > 0
+    assert trajectory.subagents
+
+
+def test_show_draws_when_parallel_tools_ran(imported: Path, invoke: Invoke) -> None:
+    lines = invoke("show", "1-0", "--dir", imported).stdout.splitlines()
+    first, second = [line for line in lines if "execute_tool Bash" in line and "sleep" in line]
+    overlap = [one == other == "━" for one, other in zip(first[:32], second[:32], strict=True)]
+    assert sum(overlap) > 15
+    assert [line.split("agent_step ")[1][0] for line in lines if "agent_step" in line] == ["1", "2"]
+
+
+def test_generations_say_what_each_cost(imported: Path, invoke: Invoke) -> None:
+    rows = [json.loads(line) for line in invoke("export", "generations", "--dir", imported).stdout.splitlines()]
+    assert [row["agent_step_no"] for row in rows] == [1, 2]
+    assert rows[1]["usage"]["input_tokens_details"]["cached_tokens"] == 22951
+    assert {row["agent"] for row in rows} == {"claude-code"}
+
+
+def test_atif_goes_to_files_that_public_models_accept(imported: Path, tmp_path: Path, invoke: Invoke) -> None:
+    result = invoke("export", "atif", "-o", tmp_path / "out", "--dir", imported)
+    assert result.exit_code == 0, result.output
+    document = json.loads((tmp_path / "out" / "eval" / "1-0" / "trajectory.json").read_bytes())
+    PublicTrajectory.model_validate(document)
+    printed = invoke("export", "atif", "1-0", "--dir", imported)
+    assert json.loads(printed.stdout) == document
+
+
+def test_atif_of_many_rollouts_needs_a_folder(imported: Path, invoke: Invoke) -> None:
+    invoke("import", "codex", FIXTURES / "codex" / "parallel_tools", "--run", "eval", "--dir", imported)
+    result = invoke("export", "atif", "--dir", imported)
+    assert result.exit_code == 2
+    assert "-o FOLDER" in result.stderr
+
+
+def test_an_import_of_nothing_says_so(tmp_path: Path, invoke: Invoke) -> None:
+    (tmp_path / "empty").mkdir()
+    for path, said in ((tmp_path / "missing", "no such file"), (tmp_path / "empty", "nothing here")):
+        result = invoke("import", "claude-code", path, "--dir", tmp_path / "store")
+        assert result.exit_code == 2
+        assert said in result.stderr
+
+
+def test_damage_is_named_and_the_rest_is_kept(tmp_path: Path, invoke: Invoke) -> None:
+    session = tmp_path / "session.jsonl"
+    lines = SESSION.read_bytes().splitlines(keepends=True)
+    session.write_bytes(b"".join([*lines[:3], b'{"type": "user", \n', *lines[3:]]))
+    result = invoke("import", "claude-code", session, "--rollout", "1-0", "--dir", tmp_path / "store")
+    assert result.exit_code == 1
+    assert "session.jsonl" in result.stderr and "4" in result.stderr
+    assert len(invoke("export", "generations", "--dir", tmp_path / "store").stdout.splitlines()) == 2
+
+
+def test_without_content_nothing_that_was_said_is_kept(
+    tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_GYM_CONTENT", "none")
+    store = tmp_path / "store"
+    assert invoke("import", "claude-code", SESSION, "--rollout", "1-0", "--dir", store).exit_code == 0
+    text = b"".join(file.read_bytes() for file in store.rglob("*") if file.is_file())
+    assert b"paris" not in text and b"scripted task" not in text
+    [rollout] = open_store(store).rollouts()
+    assert any("gen_ai.usage.input_tokens" in span.attributes for span in rollout.spans)
+
+
+def test_a_session_is_followed_while_it_grows(tmp_path: Path) -> None:
+    session, store = tmp_path / "session.jsonl", tmp_path / "store"
+    content = SESSION.read_bytes()
+    session.write_bytes(content[: len(content) // 2])
+    command = ["-m", "otel_gym.cli", "import", "claude-code", session, "--rollout", "1-0", "--follow", "--dir", store]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(["", *sys.path])}
+    following = subprocess.Popen([sys.executable, *map(str, command)], env=environ, stdout=subprocess.PIPE, text=True)
+    assert following.stdout is not None
+    assert "new spans" in following.stdout.readline()
+    shutil.copy(SESSION, session)
+    for _ in range(20):
+        if "new span" in following.stdout.readline():
+            break
+    following.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + 10
+    while following.poll() is None and time.monotonic() < deadline:
+        following.stdout.readline()
+    assert following.wait(10) == 0
+    [rollout] = open_store(store).rollouts()
+    assert sum(span.attributes.get("gen_ai.operation.name") == "chat" for span in rollout.spans) == 2
