@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TextIO, TypeVar
 
 import typer
 from rich.console import Console
@@ -93,7 +93,7 @@ def chosen_directory(directory: Path | None) -> Path:
         return directory
     settings = read_settings()
     for problem in settings.problems:
-        print(f"otel-gym: {problem}", file=sys.stderr)
+        say(problem)
     return settings.directory
 
 
@@ -106,7 +106,7 @@ def reader(command: Callable[Parameters, Store]) -> Callable[Parameters, None]:
             store = command(*arguments, **options)
             sys.stdout.flush()
             for damage in dict.fromkeys(store.damage):  # what was read twice is said once
-                print(f"otel-gym: {damage}", file=sys.stderr)
+                say(damage)
             if store.damage:
                 raise typer.Exit(DAMAGED)
 
@@ -114,18 +114,66 @@ def reader(command: Callable[Parameters, Store]) -> Callable[Parameters, None]:
     return run
 
 
+def say(text: object) -> None:
+    """A line on stderr. That nobody can read it changes no exit code."""
+    try:
+        print(f"otel-gym: {text}", file=sys.stderr)
+    except OSError:
+        _discard(sys.stderr)
+
+
 @contextmanager
 def said_failures() -> Iterator[None]:
     """Known failures become one line on stderr and exit code 2; a reader that closed the pipe is no failure."""
+    code = 0
     try:
         yield
+    except typer.Exit as ended:
+        code = ended.exit_code
     except (StoreError, SelectionError, CommandError) as error:
-        print(f"otel-gym: {error}", file=sys.stderr)
-        raise typer.Exit(NOT_DONE) from None
+        say(error)
+        code = NOT_DONE
+    except OSError as error:
+        code = output_code(error)
+    code = max(code, _flush_code())
+    if code:
+        raise typer.Exit(code)
+
+
+@contextmanager
+def early_leaving() -> Iterator[None]:
+    """What is printed in here was read before: a reader of the pipe that leaves early changes no exit code."""
+    try:
+        yield
+        sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes stdout once more at exit, which must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(0) from None
+        _discard(sys.stdout)
+
+
+def _flush_code() -> int:
+    """Python flushes stdout once more when it ends, where it can say nothing and has exit codes of its own."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        return output_code(error)
+    return 0
+
+
+def output_code(error: OSError) -> int:
+    """Errors of opening name their file, those of writing do not."""
+    _discard(sys.stdout)
+    if isinstance(error, BrokenPipeError):
+        return 0
+    failed = f"{error.filename}: " if error.filename else "stdout cannot be written: "
+    say(f"{failed}{error.strerror}; see to space and rights of the disk, or name another place")
+    return NOT_DONE
+
+
+def _discard(stream: TextIO) -> None:
+    """What is still to be written to it goes nowhere, and fails no more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 class OutputConsole(Console):

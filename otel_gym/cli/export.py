@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from otel_gym.cli.common import AddressCommand, CommandError, Directory, Run, open_store, progress, reader
+from otel_gym.cli.common import AddressCommand, CommandError, Directory, Run, open_store, progress, reader, say
 from otel_gym.cli.formats import counted
 from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.views.counted_calls import LaterAttempts, counted_calls
@@ -103,7 +103,7 @@ def model_calls(
             number = FILE_WRITERS[form](rows, output)
         except OSError as error:
             raise _not_written(output, error) from None
-    typer.echo(f"{counted(number, 'model call')} written to {output}", err=True)
+    say(f"{counted(number, 'model call')} written to {output}")
     return store
 
 
@@ -162,7 +162,7 @@ def _write_rows(
             number = write_json_lines(rows_of(counting), output)
         except OSError as error:
             raise _not_written(output, error) from None
-    typer.echo(f"{number:,} {thing if number == 1 else things} written to {output}", err=True)
+    say(f"{number:,} {thing if number == 1 else things} written to {output}")
     return store
 
 
