@@ -104,14 +104,19 @@ def reader(command: Callable[Parameters, Store]) -> Callable[Parameters, None]:
     def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
         with said_failures():
             store = command(*arguments, **options)
-            sys.stdout.flush()
-            for damage in dict.fromkeys(store.damage):  # what was read twice is said once
-                say(damage)
-            if store.damage:
-                raise typer.Exit(DAMAGED)
+            say_damage(store)
 
     run.__annotations__ = {**command.__annotations__, "return": None}
     return run
+
+
+def say_damage(store: Store) -> None:
+    """Behind what was printed; and ends the command with 1 if there is any."""
+    sys.stdout.flush()
+    for damage in store.damage:
+        say(damage)
+    if store.damage:
+        raise typer.Exit(DAMAGED)
 
 
 def say(text: object) -> None:

@@ -37,6 +37,16 @@ LIVE_SUFFIX = ".jsonl"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
+def is_store(path: Path) -> bool:
+    """Whether this is a store's folder, and no file, Parquet or folder of lines that others wrote."""
+    return any((path / part).is_dir() for part in (SPANS, OPEN, PARQUET, COUNTS))
+
+
+def is_sealed(store: Path) -> bool:
+    """Whether anything of it stands in Parquet."""
+    return any((store / PARQUET).glob("*.parquet"))
+
+
 def rollout_folder(directory: Path, rollout_id: str) -> Path:
     """Folder of a rollout's live files; ids that may not touch a path raise ValueError."""
     if rollout_id != UNASSIGNED and not is_valid_id(rollout_id):

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from otel_gym.conventions import BODY_BYTES, REQUEST_BODY, RESPONSE_BODY, UNASSIGNED
 from otel_gym.store.executions import Executions, by_run, executions_of, is_ambiguous
-from otel_gym.store.layout import COUNTS, NOTES, OPEN, PARQUET, SPANS
+from otel_gym.store.layout import COUNTS, NOTES, PARQUET, SPANS, is_store
 from otel_gym.store.lines import LINE_FILES, is_line_file
 from otel_gym.store.repair import Damage
 from otel_gym.store.sources import LineFiles, LiveFolders, ParquetFiles, Source, StartRecords, line_files_below
@@ -219,7 +219,7 @@ def _sources_of(path: Path) -> list[Source]:
         return [_source_of_file(path)]
     if not path.is_dir():
         raise StoreError(f"{path}: no such folder; give the store's folder with --dir or OTEL_GYM_DIR")
-    if any((path / part).is_dir() for part in (SPANS, OPEN, PARQUET, COUNTS)):
+    if is_store(path):
         return [StartRecords(path), LiveFolders(path), ParquetFiles(path / PARQUET)]
     if any(path.glob(f"*{_PARQUET_SUFFIX}")):
         return [ParquetFiles(path)]
