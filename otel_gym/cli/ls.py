@@ -53,8 +53,7 @@ def ls(directory: Directory = None, run: Run = None, json: AsJson = False) -> St
 
 def _uncaptured_said(counts: Mapping[str, int]) -> list[str]:
     """No loss where it is meant, but what an empty table is asked about."""
-    name = "uncaptured_calls"
-    return [f"{name}: {COUNTED[name][0]}"] if counts.get(name) else []
+    return [f"{name}: {COUNTED[name][0]}" for name in ("uncaptured_calls", "uncaptured_paths") if counts.get(name)]
 
 
 def _kept(rows: Iterable[RolloutSummary], kept: list[RolloutSummary]) -> Iterator[RolloutSummary]:
