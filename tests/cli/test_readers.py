@@ -372,3 +372,14 @@ def test_a_terminal_mixed_the_rollouts_of_the_runs() -> None:
 def summary(run_id: str, rollout_id: str, started_at: float) -> RolloutSummary:
     span = StoredSpan("t", "s", None, "rollout", 1, int(started_at * 10**9), int(started_at * 10**9) + 1)
     return summarize_rollout(RolloutSpans(run_id, rollout_id, [span]))
+
+
+@pytest.mark.parametrize("command", [("show",), ("export", "model-calls"), ("export", "trajectory")])
+def test_a_run_that_the_address_contradicts_was_ignored(
+    command: tuple[str, ...], example_store: Path, invoke: Invoke
+) -> None:
+    for run, said in (("run-2", "--run run-2"), ("latest", "--run latest, which is run-2")):
+        result = invoke(*command, "run-1/1-0", "--run", run, "--dir", example_store)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == f"otel-gym: run-1/1-0 is of another run than {said}; give one of them\n"
+    assert invoke(*command, "run-2/1-0", "--run", "latest", "--dir", example_store).exit_code == 0
