@@ -42,10 +42,13 @@ def selected_rollouts(
 
 
 def resolve_run(store: Store, run: str) -> str | None:
-    """The run id that ``--run`` means: ``latest`` is the run that began last, ``-`` are the spans that name none."""
+    """The run id that ``--run`` means: ``latest`` is the run that began last, ``-`` are the spans that name none.
+
+    These are no run, so they are the latest only where no run is named at all.
+    """
     started = run_starts(store)
     if run == LATEST and started:
-        return max(started, key=lambda name: started[name])
+        return max(started, key=lambda name: (name is not None, started[name]))
     if run == NO_RUN and None in started:
         return None
     if run in started:

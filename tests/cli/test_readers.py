@@ -383,3 +383,16 @@ def test_a_run_that_the_address_contradicts_was_ignored(
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr == f"otel-gym: run-1/1-0 is of another run than {said}; give one of them\n"
     assert invoke(*command, "run-2/1-0", "--run", "latest", "--dir", example_store).exit_code == 0
+
+
+def test_a_stray_call_without_a_run_was_the_latest_run(tmp_path: Path, invoke: Invoke) -> None:
+    write(live_file(tmp_path), encoded("1", run="r", start=10, end=20))
+    write(live_file(tmp_path, "9-0"), encoded("2", rollout="9-0", start=30, end=40))
+    (row,) = rows(invoke("ls", "--run", "latest", "--json", "--dir", tmp_path).stdout)
+    assert (row["run_id"], row["rollout_id"]) == ("r", "1-0")
+
+
+def test_without_any_run_what_names_none_is_the_latest(tmp_path: Path, invoke: Invoke) -> None:
+    write(live_file(tmp_path), encoded("1"))
+    (row,) = rows(invoke("ls", "--run", "latest", "--json", "--dir", tmp_path).stdout)
+    assert row["run_id"] is None
