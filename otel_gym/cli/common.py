@@ -85,7 +85,17 @@ class AddressCommand(ArgumentCommand):
 
 def open_store(directory: Path | None) -> Store:
     """The store at ``directory``, else at the settings' folder; what is wrong with the settings is said."""
-    return Store(chosen_directory(directory))
+    return open_folder(chosen_directory(directory))
+
+
+def open_folder(path: Path) -> Store:
+    """The store there; files beside its own are said, once for all."""
+    store = Store(path)
+    if store.left_out:
+        first, number = store.left_out[0].relative_to(path), len(store.left_out)
+        which = str(first) if number == 1 else f"{number:,} files ({first} …)"
+        say(f"{path}: left out, no OTLP/JSON lines: {which}")
+    return store
 
 
 def chosen_directory(directory: Path | None) -> Path:

@@ -15,13 +15,13 @@ from otel_gym.cli.common import (
     CommandError,
     Directory,
     early_leaving,
+    open_folder,
     print_json,
     print_lines,
     said_failures,
 )
 from otel_gym.cli.formats import counted
 from otel_gym.settings import EffectiveSetting, effective_settings, read_settings
-from otel_gym.store.reader import Store
 from otel_gym.views.health import Health, examine
 
 SHOWN = 20
@@ -59,7 +59,7 @@ def doctor(
             raise CommandError(f"{directory} or --dir {named}? give one of them")
         folder = directory or named or settings.directory
         try:
-            health = examine(Store(folder))
+            health = examine(open_folder(folder))
             with early_leaving():
                 _print_health(folder, health, json)
         finally:  # the settings are told all the same

@@ -16,6 +16,7 @@ from otel_gym.cli.common import (
     CommandError,
     Directory,
     chosen_directory,
+    open_folder,
     print_json,
     print_lines,
     said_failures,
@@ -62,7 +63,7 @@ def tail(
         folder = chosen_directory(directory)
         run_id, _, rollout_id = (rollout or "").rpartition("/")
         if once:
-            store = Store(folder)
+            store = open_folder(folder)
             _print(_rows_of(store, rollout), run_id, json)
             say_damage(store)
             return

@@ -42,6 +42,11 @@ def is_store(path: Path) -> bool:
     return any((path / part).is_dir() for part in (SPANS, OPEN, PARQUET, COUNTS))
 
 
+def holds_rollouts(path: Path) -> bool:
+    """The same of a folder that nobody named, where a ``spans/`` alone may be another's."""
+    return any((path / SPANS).glob(f"{ROLLOUT_KEY}*")) or is_sealed(path)
+
+
 def is_sealed(store: Path) -> bool:
     """Whether anything of it stands in Parquet."""
     return any((store / PARQUET).glob("*.parquet"))

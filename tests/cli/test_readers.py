@@ -396,3 +396,16 @@ def test_without_any_run_what_names_none_is_the_latest(tmp_path: Path, invoke: I
     write(live_file(tmp_path), encoded("1"))
     (row,) = rows(invoke("ls", "--run", "latest", "--json", "--dir", tmp_path).stdout)
     assert row["run_id"] is None
+
+
+@pytest.mark.parametrize("command", ["ls", "stats", "doctor", "tail --once", "export model-calls"])
+def test_a_checkout_gave_a_line_of_damage_for_each_line_of_its_files(
+    command: str, tmp_path: Path, invoke: Invoke
+) -> None:
+    write(tmp_path / "package.json", b"{", b"}")
+    write(tmp_path / "below" / "lock.json", b"{", b"}")
+    assert invoke(*command.split(), "--dir", tmp_path).exit_code == 2
+    write(tmp_path / "traces.jsonl", encoded("1"))
+    result = invoke(*command.split(), "--dir", tmp_path)
+    assert result.exit_code == 0
+    assert result.stderr == f"otel-gym: {tmp_path}: left out, no OTLP/JSON lines: 2 files (below/lock.json …)\n"
