@@ -102,6 +102,7 @@ class Store:
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)
         self._damage: dict[Damage, None] = {}
+        self._told_by_live_files: set[str] = set()
         self._sources = _sources_of(self.directory)
 
     @property
@@ -114,6 +115,11 @@ class Store:
         return [path for source in self._sources if isinstance(source, LineFiles) for path in source.left_out]
 
     def _report(self, damage: Damage) -> None:
+        """A body that is missing is so in its live file and in the part made of it: the part does not tell it again."""
+        if damage.path.suffix != _PARQUET_SUFFIX:
+            self._told_by_live_files.add(damage.problem)
+        elif damage.problem in self._told_by_live_files:
+            return
         self._damage[damage] = None
 
     def rollout_ids(self) -> list[str]:
