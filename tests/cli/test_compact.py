@@ -23,7 +23,7 @@ def test_it_says_what_was_sealed_removed_and_left(tmp_path: Path, invoke: Invoke
 
     write(tmp_path, [span(4)])
     result = invoke("compact", "--dir", tmp_path)
-    assert "0 spans" in result.output and "1 file left: its writer may still run" in result.output
+    assert "0 spans" in result.output and "1 file left: a process may still write there" in result.output
 
 
 def test_damage_ends_with_1_and_names_the_line(tmp_path: Path, invoke: Invoke) -> None:
@@ -42,7 +42,7 @@ def test_a_file_torn_at_its_end_was_said_to_have_grown(tmp_path: Path, invoke: I
         (said,) = result.stderr.splitlines()
         assert said.startswith(f"otel-gym: {path}: torn at the end of the file: 23 bytes of a record")
         assert f"(at byte {whole})" in said
-        assert "1 file left: it is torn at its end" in result.stdout
+        assert "1 file left: torn at the end" in result.stdout
 
 
 def test_damage_that_was_sealed_ended_with_0_and_doctor_said_that_nothing_was_lost(
@@ -76,3 +76,11 @@ def test_what_cannot_be_done_ends_with_2(tmp_path: Path, invoke: Invoke) -> None
     with locked(tmp_path):
         result = invoke("compact", "--dir", tmp_path)
     assert result.exit_code == 2 and "held by process" in result.output
+
+
+def test_what_is_left_reads_right_of_several_files(tmp_path: Path, invoke: Invoke) -> None:
+    """It said: 12 files left: its writer may still run."""
+    for rollout_id in ("1-0", "2-0"):
+        write(tmp_path, [span(1, rollout_id)], rollout_id)
+    result = invoke("compact", "--dir", tmp_path)
+    assert "2 files left: a process may still write there\n" in result.output
