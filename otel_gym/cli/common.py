@@ -29,10 +29,19 @@ NOT_DONE = 2
 # Wider than any row: what goes into a pipe is neither wrapped nor cut.
 PIPE_WIDTH = 100_000
 
+
+def named_folder(text: str) -> Path:
+    """Path makes the working directory of nothing, which is most often a variable that is not set."""
+    if not text:
+        raise typer.BadParameter("it names no folder; give . for the working directory")
+    return Path(text)
+
+
 Directory = Annotated[
     Path | None,
     typer.Option(
         "--dir",
+        parser=named_folder,
         help="Folder of the store.  [default: OTEL_GYM_DIR, else ./otel_gym_store]",
         metavar="DIR",
         show_default=False,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from otel_gym.cli.common import DAMAGED, CommandError, Directory, early_leaving, said_failures, say
+from otel_gym.capture.store_folder import StoreFolderError, check_store_folder
+from otel_gym.cli.common import DAMAGED, CommandError, Directory, early_leaving, named_folder, said_failures, say
 from otel_gym.cli.formats import counted
 from otel_gym.settings import read_settings
 from otel_gym.store.reader import Store
@@ -27,7 +28,11 @@ def compact(
     into: Annotated[
         Path | None,
         typer.Option(
-            "--into", metavar="DATASET", help="Another store: everything goes to its parts.", show_default=False
+            "--into",
+            parser=named_folder,
+            metavar="DATASET",
+            help="Another store: everything goes to its parts.",
+            show_default=False,
         ),
     ] = None,
     by_rollout: Annotated[
@@ -66,9 +71,11 @@ def compact(
             Store(folder)  # says what is wrong with a folder that is no store
             raise CommandError(f"{folder}: nothing to seal, it has neither spans/ nor parquet/")
         try:
+            if into is not None:
+                check_store_folder(into, "--into")
             with _without_collector():
                 done = compact_store(folder, into=into, by_rollout=by_rollout, remove=remove, idle_s=idle)
-        except (LockedError, PartError) as error:
+        except (LockedError, PartError, StoreFolderError) as error:
             raise CommandError(str(error)) from None
         except OSError as error:
             raise CommandError(f"{error}; what was sealed before stays, run it again") from None

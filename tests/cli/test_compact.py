@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from otel_gym.store.locks import locked
 from otel_gym.store.parquet import parquet_spans
 from tests.cli.conftest import Invoke
@@ -84,3 +86,37 @@ def test_what_is_left_reads_right_of_several_files(tmp_path: Path, invoke: Invok
         write(tmp_path, [span(1, rollout_id)], rollout_id)
     result = invoke("compact", "--dir", tmp_path)
     assert "2 files left: a process may still write there\n" in result.output
+
+
+def test_into_a_foreign_folder_a_file_or_nothing_was_written(
+    tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "store", [span(1)])
+    thesis = tmp_path / "work" / "thesis.txt"
+    thesis.parent.mkdir()
+    thesis.write_text("mine")
+    monkeypatch.chdir(thesis.parent)
+    for into, said in (
+        (".", ".: not a store of otel_gym, it has no folder spans/; give another --into"),
+        ("thesis.txt", "thesis.txt: a file, and a store is a folder; give another --into"),
+        ("", "it names no folder"),
+    ):
+        result = invoke("compact", "--dir", tmp_path / "store", "--into", into, "--idle", 0)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert said in result.stderr
+        assert list(thesis.parent.iterdir()) == [thesis]
+    assert len(live_spans(tmp_path / "store")) == 1
+
+
+def test_into_what_a_killed_compaction_left_goes_on(tmp_path: Path, invoke: Invoke) -> None:
+    write(tmp_path / "store", [span(1)])
+    with locked(tmp_path / "into"):
+        pass
+    assert [path.name for path in (tmp_path / "into").iterdir()] == ["compact.lock"]
+    assert invoke("compact", "--dir", tmp_path / "store", "--into", tmp_path / "into", "--idle", 0).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["ls", "doctor", "demo", "proxy --upstream http://h"])
+def test_a_variable_that_was_not_set_meant_the_working_directory(command: str, invoke: Invoke) -> None:
+    result = invoke(*command.split(), "--dir", "")
+    assert result.exit_code == 2 and "it names no folder; give . for the working directory" in result.stderr
