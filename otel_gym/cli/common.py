@@ -166,7 +166,7 @@ def said_failures() -> Iterator[None]:
 
 @contextmanager
 def early_leaving() -> Iterator[None]:
-    """What is printed in here was read before: a reader of the pipe that leaves early changes no exit code."""
+    """A reader of the pipe that leaves early ends what is printed in here, and no more: damage met so far is said."""
     try:
         yield
         sys.stdout.flush()

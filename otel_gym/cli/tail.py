@@ -16,6 +16,7 @@ from otel_gym.cli.common import (
     CommandError,
     Directory,
     chosen_directory,
+    early_leaving,
     open_folder,
     print_json,
     print_lines,
@@ -64,7 +65,8 @@ def tail(
         run_id, _, rollout_id = (rollout or "").rpartition("/")
         if once:
             store = open_folder(folder)
-            _print(_rows_of(store, rollout), run_id, json)
+            with early_leaving():
+                _print(_rows_of(store, rollout), run_id, json)
             say_damage(store)
             return
         with suppress(KeyboardInterrupt):

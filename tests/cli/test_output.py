@@ -51,7 +51,7 @@ def test_an_error_that_nobody_reads_ended_with_1(example_store: Path, arguments:
     assert in_a_shell(f"otel-gym {arguments} --dir {example_store} 2>&1 | true")[0] == 2
 
 
-@pytest.mark.parametrize("command", ["doctor", "doctor --json", "stats", "show 1-0"])
+@pytest.mark.parametrize("command", ["doctor", "doctor --json", "stats", "show 1-0", "ls", "export model-calls"])
 def test_damage_that_a_closed_pipe_cut_short_was_sometimes_0(tmp_path: Path, command: str) -> None:
     write(live_file(tmp_path), b"junk", *(encoded(str(number)) for number in range(100)))
     assert {in_a_shell(f"otel-gym {command} --dir {tmp_path} | true")[0] for _ in range(2)} == {1}
