@@ -15,6 +15,7 @@ from otel_gym.cli.common import (
     CommandError,
     Directory,
     early_leaving,
+    named_folder,
     open_folder,
     print_json,
     print_lines,
@@ -36,7 +37,10 @@ def doctor(
     directory: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DIR]", help="The store.  [default: OTEL_GYM_DIR, else ./otel_gym_store]", show_default=False
+            parser=named_folder,
+            metavar="[DIR]",
+            help="The store.  [default: OTEL_GYM_DIR, else ./otel_gym_store]",
+            show_default=False,
         ),
     ] = None,
     named: Directory = None,

@@ -116,7 +116,7 @@ def test_into_what_a_killed_compaction_left_goes_on(tmp_path: Path, invoke: Invo
     assert invoke("compact", "--dir", tmp_path / "store", "--into", tmp_path / "into", "--idle", 0).exit_code == 0
 
 
-@pytest.mark.parametrize("command", ["ls", "doctor", "demo", "proxy --upstream http://h"])
+@pytest.mark.parametrize("command", ["ls --dir", "doctor", "demo --dir", "proxy --upstream http://h --dir"])
 def test_a_variable_that_was_not_set_meant_the_working_directory(command: str, invoke: Invoke) -> None:
-    result = invoke(*command.split(), "--dir", "")
+    result = invoke(*command.split(), "")
     assert result.exit_code == 2 and "it names no folder; give . for the working directory" in result.stderr
