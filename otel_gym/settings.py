@@ -81,7 +81,14 @@ def _seconds(text: str) -> float:
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("OTEL_GYM", "turns tracing into the store on (1) or off (0)", "off", _switch, SWITCH_WORDS),
-    Setting("OTEL_GYM_DIR", "folder of the store", f"./{DEFAULT_DIRECTORY}", Path, "a path"),
+    Setting(
+        "OTEL_GYM_DIR",
+        "folder of the store; one that holds other things is refused by commands that write, and said once in traced "
+        "programs, whose spans are put beside them",
+        f"./{DEFAULT_DIRECTORY}",
+        Path,
+        "a path",
+    ),
     Setting("OTEL_GYM_RUN_ID", "names the launch; new for each", "none", _run_id, f"{ID_PATTERN}; not `{LATEST}`"),
     Setting(
         "OTEL_GYM_CAPTURE_UNASSIGNED",

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import otel_gym
-from otel_gym.store.reader import Store
+from otel_gym.store.reader import Damage, RolloutSpans, Store
+from otel_gym.store.span import StoredSpan
 from otel_gym.views.summary import summarize_rollout
 
 ROOT = Path(__file__).parent.parent
@@ -60,3 +61,18 @@ def test_every_public_name_is_in_the_reference() -> None:
     text = (ROOT / "docs" / "python.md").read_text()
     names = [name for name in otel_gym.__all__ if not name.startswith("__")]
     assert [name for name in names if not re.search(rf"^### `{name}\b", text, re.MULTILINE)] == []
+
+
+def test_no_page_said_how_a_store_is_read_from_python() -> None:
+    """What is promised has these names."""
+    text = (ROOT / "docs" / "python.md").read_text()
+    table = text[text.index("| promised |") : text.index("These names and what they give")]
+    named = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`]+)`", table))))
+    for kind, names in (
+        (Store, {"rollouts", "rollout_ids", "spans", "damage", "counts"}),
+        (RolloutSpans, {"run_id", "rollout_id", "spans"}),
+        (StoredSpan, {"trace_id", "span_id", "parent_span_id", "name", "start_ns", "end_ns", "attributes", "body"}),
+        (Damage, {"path", "line", "offset", "problem", "cure"}),
+    ):
+        assert {name for name in names if hasattr(kind, name)} == names
+        assert names <= named

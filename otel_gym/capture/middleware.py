@@ -40,7 +40,7 @@ from otel_gym.tracing.ids import random_id128
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.pipeline import Pipeline, active_pipeline
-from otel_gym.wire.dialects import dialect_for_path
+from otel_gym.wire.dialects import DIALECTS, dialect_for_path, is_near_miss
 from otel_gym.wire.exchange import DialectName
 
 Scope = MutableMapping[str, Any]
@@ -130,6 +130,9 @@ class ModelCallCapture:
         outer_span = _outer_span()
         identity = _identity(pipeline, route, scope)
         dialect = route.dialect
+        if route.is_near_miss and scope["method"] == "POST":
+            _say_near_miss(route.path)
+            pipeline.recorder.count("uncaptured_paths")
         if route.refused_id is not None and dialect is not None:
             _say_refused(route.refused_id)
             pipeline.recorder.count("refused_ids")
@@ -244,7 +247,8 @@ def instrument_app(app: Any, **options: Any) -> Any:
 class _Route(NamedTuple):
     """What a path says. ``prefix_id`` is the id of its URL prefix as it stands there, ``path`` the one without it.
 
-    ``refused_id`` is that id where it may not name a rollout; ``is_mounted``: the prefix stood behind the root path.
+    ``refused_id`` is that id where it may not name a rollout; ``is_mounted``: the prefix stood behind the root path;
+    ``is_near_miss``: a POST there is likely a model call, on a path that is not captured.
     """
 
     prefix_id: str | None
@@ -252,6 +256,7 @@ class _Route(NamedTuple):
     path: str
     is_mounted: bool
     dialect: DialectName | None
+    is_near_miss: bool
 
 
 @lru_cache(maxsize=1024)  # a rollout asks for one path again and again
@@ -260,9 +265,11 @@ def _route(path: str, root: str) -> _Route:
     mount = root if root and path.startswith(f"{root}/") else ""
     prefix_id, rest = split_url_prefix(path.removeprefix(mount))
     path = mount + rest if prefix_id is not None else path
-    dialect = dialect_for_path(path.removeprefix(root))
+    asked_for = path.removeprefix(root)
+    dialect = dialect_for_path(asked_for)
     refused_id = None if prefix_id is None or is_valid_id(prefix_id) else prefix_id
-    return _Route(prefix_id, refused_id, path, bool(mount), dialect.name if dialect else None)
+    name = dialect.name if dialect else None
+    return _Route(prefix_id, refused_id, path, bool(mount), name, is_near_miss(asked_for))
 
 
 def _without_prefix(scope: Scope, route: _Route) -> Scope:
@@ -326,6 +333,18 @@ def _say_refused(rollout_id: str) -> None:
             f"the rollout id {rollout_id[:80]!r} in a URL is refused, its calls count as without one: {reason}",
             with_traceback=False,
         )
+
+
+_CAPTURED_PATHS = ", ".join(dialect.path for dialect in DIALECTS.values())
+
+
+def _say_near_miss(path: str) -> None:
+    log_once(
+        f"POST {path[:80]} looks like a model call and is not captured, as {_CAPTURED_PATHS} are; "
+        "does the client's base URL lack /v1?",
+        kind="a path that is not captured",
+        with_traceback=False,
+    )
 
 
 def _identity_of_baggage(scope: Scope) -> Identity | None:

@@ -89,7 +89,7 @@ class _ClientLeftError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Where calls go. ``base_path`` has no slash at its end and no ``/v1`` that the client's path repeats."""
+    """Where calls go. ``base_path`` has neither a slash nor ``/v1`` at its end: clients bring both."""
 
     url: httpx.URL
     base_path: bytes
@@ -106,14 +106,8 @@ class Upstream:
         return f"{self.url.scheme}://{self.url.netloc.decode('ascii')}"
 
     def target(self, path: bytes, query: bytes) -> bytes:
-        """Request target for a client's raw path and query, byte for byte.
-
-        ``/v1/…`` below ``http://h`` and below ``http://h/v1`` is the same place.
-        """
-        base = self.base_path
-        if base.endswith(b"/v1") and (path == b"/v1" or path.startswith(b"/v1/")):
-            base = base[: -len(b"/v1")]
-        target = base + path if path.startswith(b"/") else base + b"/" + path
+        """Request target for a client's raw path and query, byte for byte."""
+        target = self.base_path + path if path.startswith(b"/") else self.base_path + b"/" + path
         return target + b"?" + query if query else target
 
 
@@ -137,7 +131,8 @@ def upstream_of(url: str) -> Upstream:
         if base_path.endswith(endpoint):
             base = str(parsed.copy_with(raw_path=base_path[: -len(endpoint)] or b"/")).rstrip("/")
             raise UpstreamUrlError(f"{url!r} is an endpoint, and clients add its path themselves; give {base}")
-    return Upstream(parsed, base_path)
+    # Kept, it would make calls work that a client sends without it: to paths that are not captured.
+    return Upstream(parsed, base_path.removesuffix(b"/v1").rstrip(b"/"))
 
 
 def proxy_app(

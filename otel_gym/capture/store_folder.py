@@ -6,30 +6,25 @@ import os
 from pathlib import Path
 
 from otel_gym.store.folders import make_folder
-from otel_gym.store.layout import COUNTS, NOTES, SPANS
-
-# What a store may hold at its top; a folder with none of it, that is not empty, is another's.
-PARTS = frozenset({SPANS, COUNTS, NOTES, "open", "blobs", "parquet"})
+from otel_gym.store.layout import SPANS, is_foreign
 
 
 class StoreFolderError(Exception):
     """The folder cannot take a store; the text says why and what to do."""
 
 
-def check_store_folder(directory: Path) -> None:
-    """Makes the folder where it is missing. Raises StoreFolderError."""
+def check_store_folder(directory: Path, option: str = "--dir") -> None:
+    """Makes the folder where it is missing. Raises StoreFolderError, which names the option to give another by."""
+    cure = f"give another {option}"
+    if directory.exists() and not directory.is_dir():
+        raise StoreFolderError(f"{directory}: a file, and a store is a folder; {cure}")
     try:
         make_folder(directory)
-        entries = {entry.name for entry in directory.iterdir()}
-        if entries and not entries & PARTS:
-            raise StoreFolderError(
-                f"{directory}: not a store of otel_gym, it has no folder {SPANS}/; give another --dir"
-            )
-        _write_into(directory / SPANS if SPANS in entries else directory)
+        if is_foreign(directory):
+            raise StoreFolderError(f"{directory}: not a store of otel_gym, it has no folder {SPANS}/; {cure}")
+        _write_into(directory / SPANS if (directory / SPANS).exists() else directory)
     except OSError as error:
-        raise StoreFolderError(
-            f"{directory}: the store cannot be written: {error.strerror}; give another --dir"
-        ) from None
+        raise StoreFolderError(f"{directory}: the store cannot be written: {error.strerror}; {cure}") from None
 
 
 def _write_into(folder: Path) -> None:

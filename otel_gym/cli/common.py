@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TextIO, TypeVar
 
 import typer
 from rich.console import Console
@@ -29,10 +29,19 @@ NOT_DONE = 2
 # Wider than any row: what goes into a pipe is neither wrapped nor cut.
 PIPE_WIDTH = 100_000
 
+
+def named_folder(text: str) -> Path:
+    """Path makes the working directory of nothing, which is most often a variable that is not set."""
+    if not text:
+        raise typer.BadParameter("it names no folder; give . for the working directory")
+    return Path(text)
+
+
 Directory = Annotated[
     Path | None,
     typer.Option(
         "--dir",
+        parser=named_folder,
         help="Folder of the store.  [default: OTEL_GYM_DIR, else ./otel_gym_store]",
         metavar="DIR",
         show_default=False,
@@ -85,7 +94,17 @@ class AddressCommand(ArgumentCommand):
 
 def open_store(directory: Path | None) -> Store:
     """The store at ``directory``, else at the settings' folder; what is wrong with the settings is said."""
-    return Store(chosen_directory(directory))
+    return open_folder(chosen_directory(directory))
+
+
+def open_folder(path: Path) -> Store:
+    """The store there; files beside its own are said, once for all."""
+    store = Store(path)
+    if store.left_out:
+        first, number = store.left_out[0].relative_to(path), len(store.left_out)
+        which = str(first) if number == 1 else f"{number:,} files ({first} …)"
+        say(f"{path}: left out, no OTLP/JSON lines: {which}")
+    return store
 
 
 def chosen_directory(directory: Path | None) -> Path:
@@ -93,7 +112,7 @@ def chosen_directory(directory: Path | None) -> Path:
         return directory
     settings = read_settings()
     for problem in settings.problems:
-        print(f"otel-gym: {problem}", file=sys.stderr)
+        say(problem)
     return settings.directory
 
 
@@ -104,28 +123,81 @@ def reader(command: Callable[Parameters, Store]) -> Callable[Parameters, None]:
     def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
         with said_failures():
             store = command(*arguments, **options)
-            sys.stdout.flush()
-            for damage in dict.fromkeys(store.damage):  # what was read twice is said once
-                print(f"otel-gym: {damage}", file=sys.stderr)
-            if store.damage:
-                raise typer.Exit(DAMAGED)
+            say_damage(store)
 
     run.__annotations__ = {**command.__annotations__, "return": None}
     return run
 
 
+def say_damage(store: Store) -> None:
+    """Behind what was printed; and ends the command with 1 if there is any."""
+    sys.stdout.flush()
+    for damage in store.damage:
+        say(damage)
+    if store.damage:
+        raise typer.Exit(DAMAGED)
+
+
+def say(text: object) -> None:
+    """A line on stderr. That nobody can read it changes no exit code."""
+    try:
+        print(f"otel-gym: {text}", file=sys.stderr)
+    except OSError:
+        _discard(sys.stderr)
+
+
 @contextmanager
 def said_failures() -> Iterator[None]:
     """Known failures become one line on stderr and exit code 2; a reader that closed the pipe is no failure."""
+    code = 0
     try:
         yield
+    except typer.Exit as ended:
+        code = ended.exit_code
     except (StoreError, SelectionError, CommandError) as error:
-        print(f"otel-gym: {error}", file=sys.stderr)
-        raise typer.Exit(NOT_DONE) from None
+        say(error)
+        code = NOT_DONE
+    except OSError as error:
+        code = output_code(error)
+    code = max(code, _flush_code())
+    if code:
+        raise typer.Exit(code)
+
+
+@contextmanager
+def early_leaving() -> Iterator[None]:
+    """A reader of the pipe that leaves early ends what is printed in here, and no more: damage met so far is said."""
+    try:
+        yield
+        sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes stdout once more at exit, which must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(0) from None
+        _discard(sys.stdout)
+
+
+def _flush_code() -> int:
+    """Python flushes stdout once more when it ends, where it can say nothing and has exit codes of its own."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        return output_code(error)
+    return 0
+
+
+def output_code(error: OSError) -> int:
+    """Errors of opening name their file, those of writing do not."""
+    _discard(sys.stdout)
+    if isinstance(error, BrokenPipeError):
+        return 0
+    failed = f"{error.filename}: " if error.filename else "stdout cannot be written: "
+    say(f"{failed}{error.strerror}; see to space and rights of the disk, or name another place")
+    return NOT_DONE
+
+
+def _discard(stream: TextIO) -> None:
+    """What is still to be written to it goes nowhere, and fails no more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 class OutputConsole(Console):

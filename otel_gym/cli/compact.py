@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from otel_gym.cli.common import DAMAGED, CommandError, Directory, said_failures
+from otel_gym.capture.store_folder import StoreFolderError, check_store_folder
+from otel_gym.cli.common import DAMAGED, CommandError, Directory, early_leaving, named_folder, said_failures, say
 from otel_gym.cli.formats import counted
 from otel_gym.settings import read_settings
 from otel_gym.store.reader import Store
@@ -28,7 +28,11 @@ def compact(
     into: Annotated[
         Path | None,
         typer.Option(
-            "--into", metavar="DATASET", help="Another store: everything goes to its parts.", show_default=False
+            "--into",
+            parser=named_folder,
+            metavar="DATASET",
+            help="Another store: everything goes to its parts.",
+            show_default=False,
         ),
     ] = None,
     by_rollout: Annotated[
@@ -67,13 +71,18 @@ def compact(
             Store(folder)  # says what is wrong with a folder that is no store
             raise CommandError(f"{folder}: nothing to seal, it has neither spans/ nor parquet/")
         try:
+            if into is not None:
+                check_store_folder(into, "--into")
             with _without_collector():
                 done = compact_store(folder, into=into, by_rollout=by_rollout, remove=remove, idle_s=idle)
-        except (LockedError, PartError) as error:
+        except (LockedError, PartError, StoreFolderError) as error:
             raise CommandError(str(error)) from None
         except OSError as error:
             raise CommandError(f"{error}; what was sealed before stays, run it again") from None
-        _say(done)
+        with early_leaving():
+            _print(done)
+        for line in _damage_said(done):
+            say(line)
         if done.damage:
             raise typer.Exit(DAMAGED)
 
@@ -90,7 +99,7 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _say(done: Compaction) -> None:
+def _print(done: Compaction) -> None:
     size = f", {done.bytes_read:,} → {done.bytes_written:,} bytes" if done.bytes_read else ""
     sealed = f"{counted(done.spans, 'span')} of {counted(done.rollouts, 'rollout')}"
     typer.echo(f"{sealed} in {counted(len(done.parts), 'new part')}{size}")
@@ -100,8 +109,10 @@ def _say(done: Compaction) -> None:
         typer.echo(f"{counted(done.removed, 'file')} deleted, of which Parquet holds all")
     for why, number in Counter(left.why for left in done.left).items():
         typer.echo(f"{counted(number, 'file')} left: {why}")
-    damages = list(dict.fromkeys(done.damage))
-    for damage in damages[:_SAID_OF_DAMAGE]:
-        print(f"otel-gym: {damage}", file=sys.stderr)
-    if len(damages) > _SAID_OF_DAMAGE:
-        print(f"otel-gym: and {len(damages) - _SAID_OF_DAMAGE:,} more like these", file=sys.stderr)
+
+
+def _damage_said(done: Compaction) -> list[str]:
+    damages = [str(damage) for damage in dict.fromkeys(done.damage)]
+    if len(damages) <= _SAID_OF_DAMAGE:
+        return damages
+    return [*damages[:_SAID_OF_DAMAGE], f"and {len(damages) - _SAID_OF_DAMAGE:,} more like these"]

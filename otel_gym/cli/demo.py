@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from otel_gym.cli.common import DAMAGED, NOT_DONE, CommandError, console, print_lines, said_failures
+from otel_gym.cli.common import (
+    DAMAGED,
+    NOT_DONE,
+    CommandError,
+    console,
+    early_leaving,
+    named_folder,
+    print_lines,
+    said_failures,
+    say,
+)
 from otel_gym.cli.tables import footer, is_terminal, rollout_lines, rollout_table
 from otel_gym.settings import read_settings, sdk_is_disabled
 
@@ -27,7 +37,13 @@ FOLDER = "otel_gym_demo"
 def demo(
     directory: Annotated[
         Path,
-        typer.Option("--dir", metavar="DIR", help=f"Folder of the store.  [default: ./{FOLDER}]", show_default=False),
+        typer.Option(
+            "--dir",
+            parser=named_folder,
+            metavar="DIR",
+            help=f"Folder of the store.  [default: ./{FOLDER}]",
+            show_default=False,
+        ),
     ] = Path(FOLDER),
     rollouts: Annotated[int, typer.Option("--rollouts", metavar="N", help="How many rollouts to run.", min=1)] = 8,
     serve: Annotated[
@@ -65,11 +81,12 @@ def demo(
                 result = run_demo(directory, rollouts)
         except DemoError as error:
             raise CommandError(f"the demo failed: {error}") from None
-        _print(result)
+        with early_leaving():
+            _print(result)
         for damage in result.damage:
-            print(f"otel-gym: {damage}", file=sys.stderr)
+            say(damage)
         for problem in result.problems:
-            print(f"otel-gym: the demo failed: {problem}", file=sys.stderr)
+            say(f"the demo failed: {problem}")
         if result.problems:
             raise typer.Exit(NOT_DONE)
         if result.damage:

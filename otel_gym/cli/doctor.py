@@ -9,10 +9,20 @@ from typing import Annotated, Any
 
 import typer
 
-from otel_gym.cli.common import DAMAGED, AsJson, CommandError, Directory, print_json, said_failures
+from otel_gym.cli.common import (
+    DAMAGED,
+    AsJson,
+    CommandError,
+    Directory,
+    early_leaving,
+    named_folder,
+    open_folder,
+    print_json,
+    print_lines,
+    said_failures,
+)
 from otel_gym.cli.formats import counted
 from otel_gym.settings import EffectiveSetting, effective_settings, read_settings
-from otel_gym.store.reader import Store
 from otel_gym.views.health import Health, examine
 
 SHOWN = 20
@@ -27,7 +37,10 @@ def doctor(
     directory: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DIR]", help="The store.  [default: OTEL_GYM_DIR, else ./otel_gym_store]", show_default=False
+            parser=named_folder,
+            metavar="[DIR]",
+            help="The store.  [default: OTEL_GYM_DIR, else ./otel_gym_store]",
+            show_default=False,
         ),
     ] = None,
     named: Directory = None,
@@ -50,19 +63,29 @@ def doctor(
             raise CommandError(f"{directory} or --dir {named}? give one of them")
         folder = directory or named or settings.directory
         try:
-            health = examine(Store(folder))
-            if json:
-                print_json(_rows(health))
-            else:
-                typer.echo("\n".join([*_report(folder, health), ""]))
+            health = examine(open_folder(folder))
+            with early_leaving():
+                _print_health(folder, health, json)
         finally:  # the settings are told all the same
-            if json:
-                print_json({"kind": "setting", **asdict(each)} for each in effective)
-                print_json({"kind": "setting_problem", "problem": problem} for problem in settings.problems)
-            else:
-                typer.echo("\n".join(_configuration(effective, settings.problems)))
+            with early_leaving():
+                _print_settings(effective, settings.problems, json)
         if health.has_losses:
             raise typer.Exit(DAMAGED)
+
+
+def _print_health(folder: Path, health: Health, json: bool) -> None:
+    if json:
+        print_json(_rows(health))
+    else:
+        print_lines([*_report(folder, health), ""])
+
+
+def _print_settings(effective: list[EffectiveSetting], problems: tuple[str, ...], json: bool) -> None:
+    if json:
+        print_json({"kind": "setting", **asdict(each)} for each in effective)
+        print_json({"kind": "setting_problem", "problem": problem} for problem in problems)
+    else:
+        print_lines(_configuration(effective, problems))
 
 
 def _configuration(effective: list[EffectiveSetting], problems: tuple[str, ...]) -> Iterator[str]:

@@ -9,7 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from otel_gym.cli.common import AddressCommand, CommandError, Directory, Run, open_store, progress, reader
+from otel_gym.cli.common import (
+    AddressCommand,
+    CommandError,
+    Directory,
+    Run,
+    early_leaving,
+    open_store,
+    progress,
+    reader,
+    say,
+)
 from otel_gym.cli.formats import counted
 from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.views.counted_calls import LaterAttempts, counted_calls
@@ -98,13 +108,14 @@ def model_calls(
         named = bool(rollouts) or run == NO_RUN
         rows = model_call_rows(counted_calls(selected, every=every, attempts=LaterAttempts(store), named=named))
         if output is None or to_stdout:
-            print_json_lines(rows, sys.stdout)
+            with early_leaving():
+                print_json_lines(rows, sys.stdout)
             return store
         try:
             number = FILE_WRITERS[form](rows, output)
         except OSError as error:
             raise _not_written(output, error) from None
-    typer.echo(f"{counted(number, 'model call')} written to {output}", err=True)
+    say(f"{counted(number, 'model call')} written to {output}")
     return store
 
 
@@ -225,13 +236,14 @@ def _write_rows(
         selected = selected_rollouts(store, rollouts or [], run, advancing)
         counting = counting_rollouts(selected, LaterAttempts(store), named=bool(rollouts) or run == NO_RUN)
         if output is None or to_stdout:
-            print_json_lines(rows_of(counting), sys.stdout)
+            with early_leaving():
+                print_json_lines(rows_of(counting), sys.stdout)
             return store
         try:
             number = write_json_lines(rows_of(counting), output)
         except OSError as error:
             raise _not_written(output, error) from None
-    typer.echo(f"{number:,} {thing if number == 1 else things} written to {output}", err=True)
+    say(f"{number:,} {thing if number == 1 else things} written to {output}")
     return store
 
 

@@ -6,7 +6,18 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 
-from otel_gym.cli.common import AsJson, Directory, Run, console, open_store, print_json, print_lines, progress, reader
+from otel_gym.cli.common import (
+    AsJson,
+    Directory,
+    Run,
+    console,
+    early_leaving,
+    open_store,
+    print_json,
+    print_lines,
+    progress,
+    reader,
+)
 from otel_gym.cli.tables import footer, hints, is_terminal, rollout_lines, rollout_table
 from otel_gym.store.reader import Store
 from otel_gym.views.health import COUNTED, losses_said
@@ -29,7 +40,7 @@ def ls(directory: Directory = None, run: Run = None, json: AsJson = False) -> St
     store = open_store(directory)
     streaming = json or not is_terminal()
     rows: list[RolloutSummary] = []
-    with progress("reading", printing=streaming) as advancing:
+    with progress("reading", printing=streaming) as advancing, early_leaving():
         summaries = map(summarize_rollout, selected_rollouts(store, run=run, steps=advancing))
         kept = _kept(superseded_marked(summaries), rows)
         if json:
@@ -47,14 +58,14 @@ def ls(directory: Directory = None, run: Run = None, json: AsJson = False) -> St
             if group:
                 terminal.print(rollout_table(group, terminal.width))
     counts = store.counts()
-    print_lines([footer(rows, counts), *losses_said(counts), *_uncaptured_said(counts), *hints(rows)])
+    with early_leaving():
+        print_lines([footer(rows, counts), *losses_said(counts), *_uncaptured_said(counts), *hints(rows)])
     return store
 
 
 def _uncaptured_said(counts: Mapping[str, int]) -> list[str]:
     """No loss where it is meant, but what an empty table is asked about."""
-    name = "uncaptured_calls"
-    return [f"{name}: {COUNTED[name][0]}"] if counts.get(name) else []
+    return [f"{name}: {COUNTED[name][0]}" for name in ("uncaptured_calls", "uncaptured_paths") if counts.get(name)]
 
 
 def _kept(rows: Iterable[RolloutSummary], kept: list[RolloutSummary]) -> Iterator[RolloutSummary]:

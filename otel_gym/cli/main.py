@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from otel_gym.cli import compact, demo, doctor, export, imports, ls, proxy, show, stats, tail
-from otel_gym.cli.common import AddressCommand, ArgumentCommand
+from otel_gym.cli.common import AddressCommand, ArgumentCommand, output_code
 from otel_gym.version import __version__
+
+
+class Program(TyperGroup):
+    """Ends with 2 also where what is wrong with the arguments, or the help, cannot be written."""
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().main(*arguments, **options)
+        except OSError as error:
+            code_of_arguments = getattr(error.__context__, "exit_code", None)
+            sys.exit(code_of_arguments or output_code(error))
+
 
 app = typer.Typer(
     name="otel-gym",
+    cls=Program,
     help="Traces of LLM rollouts: capture them, look at them, hand them on. `otel-gym demo` shows it all.",
     no_args_is_help=True,
     add_completion=False,

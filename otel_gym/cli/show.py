@@ -11,7 +11,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from otel_gym import conventions as names
-from otel_gym.cli.common import AsJson, Directory, Run, console, open_store, print_json, reader
+from otel_gym.cli.common import AsJson, Directory, Run, console, early_leaving, open_store, print_json, reader
 from otel_gym.cli.formats import count, milliseconds, number, utc
 from otel_gym.content import safe_json
 from otel_gym.records.model_call import ModelCallRecord
@@ -50,12 +50,13 @@ def show(
     store = open_store(directory)
     found = find_rollout(store, rollout, run)
     top = span_tree(found)
-    if json:
-        print_json(_row(node, depth) for node, depth in _walk(top, 0))
-    elif any(is_agent(span) or is_step(span) for span in found.spans):
-        console().print(timeline(found, top))
-    else:
-        console().print(rollout_tree(found, top))
+    with early_leaving():
+        if json:
+            print_json(_row(node, depth) for node, depth in _walk(top, 0))
+        elif any(is_agent(span) or is_step(span) for span in found.spans):
+            console().print(timeline(found, top))
+        else:
+            console().print(rollout_tree(found, top))
     return store
 
 

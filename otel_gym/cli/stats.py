@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from otel_gym.cli.common import AsJson, Directory, Run, console, open_store, print_json, print_lines, progress, reader
+from otel_gym.cli.common import (
+    AsJson,
+    Directory,
+    Run,
+    console,
+    early_leaving,
+    open_store,
+    print_json,
+    print_lines,
+    progress,
+    reader,
+)
 from otel_gym.cli.tables import is_terminal, run_lines, run_table
 from otel_gym.store.reader import Store
 from otel_gym.views.selection import selected_rollouts
-from otel_gym.views.summary import mark_superseded, run_statistics, summarize_rollout
+from otel_gym.views.summary import RunStatistics, mark_superseded, run_statistics, summarize_rollout
 
 
 @reader
@@ -29,12 +40,17 @@ def stats(directory: Directory = None, run: Run = None, json: AsJson = False) ->
         summaries = [summarize_rollout(rollout) for rollout in selected_rollouts(store, run=run, steps=advancing)]
     runs = run_statistics(mark_superseded(summaries))
     counts = {"uncaptured_calls": 0, "lost_spans": 0, **store.counts()}
-    if json:
-        print_json({**asdict(figures), "store": counts} for figures in runs)
-        return store
+    with early_leaving():
+        if json:
+            print_json({**asdict(figures), "store": counts} for figures in runs)
+        else:
+            _print_tables(runs, counts)
+    return store
+
+
+def _print_tables(runs: list[RunStatistics], counts: dict[str, int]) -> None:
     if is_terminal():
         console().print(run_table(runs))
     else:
         print_lines(run_lines(runs))
     print_lines(["whole store: " + "; ".join(f"{name}: {number:,}" for name, number in counts.items())])
-    return store

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from otel_gym.cli.common import DAMAGED, AsJson, Directory, chosen_directory, print_json, said_failures
+from otel_gym.cli.common import (
+    AsJson,
+    CommandError,
+    Directory,
+    chosen_directory,
+    early_leaving,
+    open_folder,
+    print_json,
+    print_lines,
+    said_failures,
+    say,
+    say_damage,
+)
 from otel_gym.cli.formats import UNKNOWN, count, milliseconds, utc_milliseconds
+from otel_gym.conventions import UNASSIGNED
 from otel_gym.store.follow import Follower
-from otel_gym.store.reader import Damage, Store
+from otel_gym.store.layout import is_sealed, is_store
+from otel_gym.store.reader import Store
 from otel_gym.views.selection import NO_RUN, find_rollouts
 from otel_gym.views.tail_rows import TailRow, tail_row
 
@@ -36,7 +51,8 @@ def tail(
     """Follow a store that is being written: a line for each span as it ends, until Ctrl-C.
 
     Shows when it ended, its rollout, its name and how long it took; of model calls also model, tokens and error. A line
-    that is only half written is shown when it is whole. A store that does not exist yet is waited for.
+    that is only half written is shown when it is whole. A store that does not exist yet is waited for. Files, Parquet,
+    and what was sealed into it, do not grow span by span: --once shows them.
 
     \b
     Example:
@@ -44,52 +60,61 @@ def tail(
         otel-gym tail 2-0 --from-start
         otel-gym tail --once --json | head
     """
-    damaged = False
-
-    def report(damage: Damage) -> None:
-        nonlocal damaged
-        damaged = True
-        print(f"otel-gym: {damage}", file=sys.stderr)
-
     with said_failures():
         folder = chosen_directory(directory)
-        if once or _holds_something(folder):
-            store = Store(folder)  # says what is wrong with a folder that is no store
-            if once and rollout is not None:
-                # Spans that name no run may belong to one for a reader, and are shown here as they were written.
-                find_rollouts(store, rollout.removeprefix(f"{NO_RUN}/"))
-        else:
-            print(f"otel-gym: waiting for spans in {folder}", file=sys.stderr)
         run_id, _, rollout_id = (rollout or "").rpartition("/")
-        follower = Follower(folder, report, rollout_id or None)
-        if not (once or from_start):
-            follower.skip_what_is_there()
-        try:
+        if once:
+            store = open_folder(folder)
+            with early_leaving():
+                _print(_rows_of(store, rollout), run_id, json)
+            say_damage(store)
+            return
+        with suppress(KeyboardInterrupt):
+            follower = _follower(folder, rollout_id or None, from_start)
             while True:
                 started = time.monotonic()
-                _show(follower, run_id, json)
-                if once:
-                    break
+                _print([tail_row(each.rollout_id, each.span) for each in follower.look()], run_id, json)
                 time.sleep(max(interval, (time.monotonic() - started) / GREATEST_SHARE))
-        except KeyboardInterrupt:
-            raise typer.Exit(0) from None
-    if damaged:
-        raise typer.Exit(DAMAGED)
+
+
+def _rows_of(store: Store, rollout: str | None) -> list[TailRow]:
+    if rollout is None:
+        rollout_ids = store.rollout_ids()
+    else:
+        # Spans that name no run may belong to one for a reader, and are shown here as they were written.
+        rollout_ids = [find_rollouts(store, rollout.removeprefix(f"{NO_RUN}/"))[0].rollout_id]
+    return [
+        tail_row(span.rollout_id if rollout_id == UNASSIGNED else rollout_id, span)
+        for rollout_id in rollout_ids
+        for span in store.spans(rollout_id)
+    ]
+
+
+def _follower(folder: Path, rollout_id: str | None, from_start: bool) -> Follower:
+    if not _holds_something(folder):
+        say(f"waiting for spans in {folder}")
+    elif not is_store(folder):
+        Store(folder)  # says what is wrong with what cannot be read at all
+        raise CommandError(f"{folder}: only a store's folder can be followed; --once shows what is there")
+    elif from_start and is_sealed(folder):
+        say(f"{folder}: what was sealed into Parquet is left out; --once shows it")
+    follower = Follower(folder, say, rollout_id)
+    if not from_start:
+        follower.skip_what_is_there()
+    return follower
 
 
 def _holds_something(folder: Path) -> bool:
     return folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
 
 
-def _show(follower: Follower, run_id: str, json: bool) -> None:
-    found = follower.look()
-    rows = [tail_row(each.rollout_id, each.span) for each in found if run_id in ("", each.span.run_id or NO_RUN)]
-    rows.sort(key=lambda row: row.time_ns)
+def _print(rows: list[TailRow], run_id: str, json: bool) -> None:
+    wanted = [row for row in rows if run_id in ("", row.run_id or NO_RUN)]
+    wanted.sort(key=lambda row: row.time_ns)
     if json:
-        print_json(map(asdict, rows))
+        print_json(map(asdict, wanted))
     else:
-        for row in rows:
-            print(_line(row))
+        print_lines(map(_line, wanted))
     sys.stdout.flush()
 
 

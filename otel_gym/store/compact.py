@@ -62,6 +62,9 @@ IDLE_S = 3600.0
 REQUEST_BODY_KEY = b'"gym.request.body"'
 SEAL_WAIT_S = 600.0
 
+# Said of one file and of many.
+STILL_WRITTEN = "a process may still write there"
+
 _STAYS = "it stays in its live file alone"
 _NO_REQUEST = "its span is sealed without the request"
 
@@ -225,7 +228,7 @@ class _Work:
                 if is_ready(file):
                     taken.append((file, file.path.stat().st_size))
                 else:
-                    self.done.left.append(Left(file.path, "its writer may still run"))
+                    self.done.left.append(Left(file.path, STILL_WRITTEN))
         self.is_ended = is_ended
         return taken
 
@@ -540,7 +543,7 @@ class _Work:
                 self.done.removed += 1
             elif file.path.exists():
                 self.done.left.append(Left(file.path, why))
-        if not any(left.why.startswith("its writer") for left in self.done.left):
+        if not any(left.why == STILL_WRITTEN for left in self.done.left):
             for folder in {file.path.parent for file, _ in taken}:
                 with suppress(OSError):  # not empty
                     folder.rmdir()
@@ -551,13 +554,13 @@ class _Work:
             with opened(file.path) as descriptor:
                 end, claims = self._claimed_end(descriptor, file, size)
         except FileNotFoundError:
-            return "it is gone"
+            return "gone"
         if end != size:
-            return "it has grown" if size > taken else "it is torn at its end"
+            return "grown meanwhile" if size > taken else "torn at the end"
         if any(claim.damaged for claim in claims):
-            return "some of its lines cannot be read whole"
+            return "lines that cannot be read whole"
         if not all(self._is_held(claim, verified) for claim in claims):
-            return "a part that holds its spans cannot be read back"
+            return "a part that holds these spans cannot be read back"
         return None
 
     def _is_held(self, claim: Claim, verified: dict[Path, bool]) -> bool:

@@ -34,7 +34,31 @@ COMPACTING = "compacting"
 ROLLOUT_KEY = "rollout_id="
 LIVE_SUFFIX = ".jsonl"
 
+# What a store may hold at its top, its lock included.
+PARTS = frozenset({SPANS, COUNTS, NOTES, BLOBS, OPEN, PARQUET, MANIFEST, COMPACTING, "compact.lock"})
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def is_store(path: Path) -> bool:
+    """Whether this is a store's folder, and no file, Parquet or folder of lines that others wrote."""
+    return any((path / part).is_dir() for part in (SPANS, OPEN, PARQUET, COUNTS))
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether the folder holds something, and none of it is a store's. Raises OSError."""
+    names = {entry.name for entry in os.scandir(folder)}
+    return bool(names) and names.isdisjoint(PARTS)
+
+
+def holds_rollouts(path: Path) -> bool:
+    """The same of a folder that nobody named, where a ``spans/`` alone may be another's."""
+    return any((path / SPANS).glob(f"{ROLLOUT_KEY}*")) or is_sealed(path)
+
+
+def is_sealed(store: Path) -> bool:
+    """Whether anything of it stands in Parquet."""
+    return any((store / PARQUET).glob("*.parquet"))
 
 
 def rollout_folder(directory: Path, rollout_id: str) -> Path:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -20,6 +22,9 @@ from otel_gym.store.span import StoredSpan
 
 GZIP, ZSTD = ".gz", ".zst"
 LINE_FILES = tuple(f"{plain}{packed}" for plain in (".jsonl", ".json", ".ndjson") for packed in ("", GZIP, ZSTD))
+# In a text its quotes would be escaped.
+_SPANS_KEY = re.compile(rb'"(?:resourceSpans|batches)"\s*:')
+_FIRST_LINES = 10
 _CHUNK = 1 << 20
 _BUFFER = 1 << 18
 
@@ -37,6 +42,13 @@ class Line(NamedTuple):
 
 def is_line_file(path: Path) -> bool:
     return path.name.endswith(LINE_FILES)
+
+
+def may_hold_spans(path: Path) -> bool:
+    """Whether a line file begins as those of OTLP do, damage aside; also if it is empty, or cannot be read."""
+    damage: list[Damage] = []
+    first = [line.content for line in islice(lines_of_file(path, damage.append), _FIRST_LINES)]
+    return bool(damage) or not first or any(_SPANS_KEY.search(content) for content in first)
 
 
 def lines_of_file(path: Path, report: Report) -> Iterator[Line]:

@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 
 from otel_gym.conventions import BODY_BYTES, REQUEST_BODY, RESPONSE_BODY, UNASSIGNED
 from otel_gym.store.executions import Executions, by_run, executions_of, is_ambiguous
-from otel_gym.store.layout import COUNTS, NOTES, OPEN, PARQUET, SPANS
-from otel_gym.store.lines import LINE_FILES, is_line_file
+from otel_gym.store.layout import COUNTS, NOTES, PARQUET, SPANS, is_store
+from otel_gym.store.lines import LINE_FILES, is_line_file, may_hold_spans
 from otel_gym.store.repair import Damage
-from otel_gym.store.sources import LineFiles, LiveFolders, ParquetFiles, Source, StartRecords, line_files_below
+from otel_gym.store.sources import LineFiles, LiveFolders, ParquetFiles, Source, StartRecords, below
 from otel_gym.store.span import StoredSpan
 
 __all__ = ["Damage", "RolloutSpans", "Store", "StoreError", "natural_key", "open_store"]
@@ -32,6 +32,7 @@ Value = TypeVar("Value")
 _PARQUET_SUFFIX = ".parquet"
 # What stands in each row of `export model-calls`, and in no span.
 _EXPORTED = {"rollout_id", "call_index", "model_call_id"}
+_STORES_SAID = 3
 _BODIES = (REQUEST_BODY, RESPONSE_BODY)
 
 
@@ -101,13 +102,24 @@ class Store:
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)
         self._damage: dict[Damage, None] = {}
+        self._told_by_live_files: set[str] = set()
         self._sources = _sources_of(self.directory)
 
     @property
     def damage(self) -> list[Damage]:
         return list(self._damage)
 
+    @property
+    def left_out(self) -> list[Path]:
+        """Files of a folder of lines that hold none of OTLP/JSON."""
+        return [path for source in self._sources if isinstance(source, LineFiles) for path in source.left_out]
+
     def _report(self, damage: Damage) -> None:
+        """A body that is missing is so in its live file and in the part made of it: the part does not tell it again."""
+        if damage.path.suffix != _PARQUET_SUFFIX:
+            self._told_by_live_files.add(damage.problem)
+        elif damage.problem in self._told_by_live_files:
+            return
         self._damage[damage] = None
 
     def rollout_ids(self) -> list[str]:
@@ -219,16 +231,27 @@ def _sources_of(path: Path) -> list[Source]:
         return [_source_of_file(path)]
     if not path.is_dir():
         raise StoreError(f"{path}: no such folder; give the store's folder with --dir or OTEL_GYM_DIR")
-    if any((path / part).is_dir() for part in (SPANS, OPEN, PARQUET, COUNTS)):
+    if is_store(path):
         return [StartRecords(path), LiveFolders(path), ParquetFiles(path / PARQUET)]
     if any(path.glob(f"*{_PARQUET_SUFFIX}")):
         return [ParquetFiles(path)]
-    files = line_files_below(path)
-    if files:
-        return [LineFiles(files)]
+    files, stores = below(path)
+    if stores:
+        raise StoreError(f"{path}: not a store of otel_gym; {_stores_said(stores)}")
+    of_spans = list(filter(may_hold_spans, files))
+    if of_spans:
+        return [LineFiles(of_spans, sorted({*files}.difference(of_spans)))]
     if any(path.iterdir()):
         raise StoreError(f"{path}: not a store of otel_gym, it has no folder {SPANS}/; give another --dir")
     raise StoreError(f"{path}: empty, nothing was recorded here yet; is OTEL_GYM=1 set where the spans are made?")
+
+
+def _stores_said(stores: Sequence[Path]) -> str:
+    if len(stores) == 1:
+        return f"there is one at {stores[0]}"
+    return f"there are {len(stores)} below it: {', '.join(map(str, stores[:_STORES_SAID]))}" + (
+        " …" if len(stores) > _STORES_SAID else ""
+    )
 
 
 def _source_of_file(path: Path) -> Source:
@@ -237,6 +260,10 @@ def _source_of_file(path: Path) -> Source:
         names = _columns(path) if is_parquet else _names_of_first_line(path)
         if names.issuperset(_EXPORTED):
             raise StoreError(f"{path}: model calls that were exported, no spans; give the store that they came from")
+        if not is_parquet and not may_hold_spans(path):
+            raise StoreError(
+                f'{path}: no OTLP/JSON lines, of which each begins with {{"resourceSpans": …; give another --dir'
+            )
         return ParquetFiles(path) if is_parquet else LineFiles([path])
     raise StoreError(
         f"{path}: not a folder, and none of the files that are read ({', '.join(LINE_FILES)}, {_PARQUET_SUFFIX})"

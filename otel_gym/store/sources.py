@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 from otel_gym.conventions import BODY_GAP, REQUEST_BODY, ROLLOUT_ID
 from otel_gym.store.blobs import BlobStore
-from otel_gym.store.layout import OPEN, SPANS, rollout_folder, rollout_id_of_folder
+from otel_gym.store.layout import OPEN, SPANS, holds_rollouts, rollout_folder, rollout_id_of_folder
 from otel_gym.store.lines import GZIP, ZSTD, Line, Report, is_line_file, lines_of_file, spans_of, spans_of_file
 from otel_gym.store.repair import Damage
 from otel_gym.store.span import StoredSpan
@@ -91,9 +91,11 @@ class LineFiles:
     """Files that hold spans of many rollouts. One pass notes where the lines of each rollout stand, and keeps no span.
 
     Compressed files are unpacked once, into a temporary file, since a line within them cannot be reached otherwise.
+    ``left_out``: files beside them that do not begin as such files do.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], left_out: Sequence[Path] = ()) -> None:
+        self.left_out = left_out
         self._paths = paths
         self._unpacked: dict[Path, IO[bytes]] = {}
         self._places: _Places | None = None
@@ -346,6 +348,22 @@ def _oldest_first(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def line_files_below(folder: Path) -> list[Path]:
-    """Every line file of a folder and its subfolders, as others lay them out."""
-    return sorted(path for path in folder.rglob("*") if is_line_file(path) and path.is_file())
+def below(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The line files of a folder and its subfolders, as others lay them out, and the stores among the subfolders.
+
+    What stands in stores, in hidden folders and in packages is not looked at.
+    """
+    files: list[Path] = []
+    stores: list[Path] = []
+    for name, folders, names in os.walk(folder):
+        place = Path(name)
+        folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in _PACKAGES)
+        if place != folder and holds_rollouts(place):
+            stores.append(place)
+            folders.clear()
+            continue
+        files += (path for path in map(place.joinpath, names) if is_line_file(path) and path.is_file())
+    return sorted(files), sorted(stores, key=lambda store: len(store.parts))
+
+
+_PACKAGES = frozenset({"node_modules", "site-packages"})

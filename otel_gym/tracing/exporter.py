@@ -22,7 +22,7 @@ from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_of_start, is_gym_span, length_limit
 from otel_gym.tracing.payloads import slots
 from otel_gym.tracing.processor import storable_rollout_id
-from otel_gym.tracing.setup_notes import EXPORTER_NOTES
+from otel_gym.tracing.setup_notes import EXPORTER_NOTES, say_foreign
 
 
 class RolloutSpanExporter(SpanExporter):
@@ -34,6 +34,7 @@ class RolloutSpanExporter(SpanExporter):
     def __init__(self, directory: str | None = None) -> None:
         settings = read_settings()
         self._directory = Path(directory) if directory else settings.directory
+        say_foreign(self._directory)
         self._lock = Lock()
         self._policy = content_policy_from(settings, messages=False)
         content = content_of(settings, self._directory)

@@ -32,7 +32,7 @@ from otel_gym.tracing.processor import RolloutSpanProcessor
 from otel_gym.tracing.recorder import Recorder
 from otel_gym.tracing.sampler import GymSampler
 from otel_gym.tracing.sealing import Sealer
-from otel_gym.tracing.setup_notes import foreign_provider_notes
+from otel_gym.tracing.setup_notes import foreign_provider_notes, say_foreign
 from otel_gym.version import __version__
 
 
@@ -83,7 +83,8 @@ def configure(
 ) -> Pipeline:
     """Turns tracing into the store on, whatever ``OTEL_GYM`` says; arguments win over the environment.
 
-    directory           folder of the store; OTEL_GYM_DIR, else ./otel_gym_store
+    directory           folder of the store; OTEL_GYM_DIR, else ./otel_gym_store. One that holds other things is used
+                        all the same, and said once when the first span is written
     run_id              the launch; OTEL_GYM_RUN_ID, else spans name none. InvalidIdError if refused
     tracer_provider     the provider to join; default: the one already set, else a new one is set
     service_name        service.name of a new provider; OTEL_SERVICE_NAME
@@ -184,6 +185,7 @@ def _recorder(folder: Path, settings: Settings, provider: TracerProvider, announ
     def new_writer() -> StoreWriter:
         if announce and os.getpid() == process:
             print(f"otel_gym: spans go to {folder}", file=sys.stderr)
+        say_foreign(folder)
         return StoreWriter(folder, service, sync=settings.syncs, content=content_of(settings, folder), notes=notes)
 
     process = os.getpid()

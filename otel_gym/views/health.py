@@ -37,6 +37,11 @@ COUNTED: dict[str, tuple[str, bool]] = {
         f"calls named a rollout by what is no id, and count as without one; use {ID_PATTERN}",
         False,
     ),
+    "uncaptured_paths": (
+        "POSTs to paths that look like model calls and are not captured; give the client a base URL below which it "
+        "asks for /v1/chat/completions, /v1/responses or /v1/messages",
+        False,
+    ),
     "uncaptured_calls": (
         "model calls carried no rollout id; send them through /ng-rollout/<id>, pass baggage on, or set "
         "OTEL_GYM_CAPTURE_UNASSIGNED=1",

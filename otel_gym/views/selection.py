@@ -42,10 +42,13 @@ def selected_rollouts(
 
 
 def resolve_run(store: Store, run: str) -> str | None:
-    """The run id that ``--run`` means: ``latest`` is the run that began last, ``-`` are the spans that name none."""
+    """The run id that ``--run`` means: ``latest`` is the run that began last, ``-`` are the spans that name none.
+
+    These are no run, so they are the latest only where no run is named at all.
+    """
     started = run_starts(store)
     if run == LATEST and started:
-        return max(started, key=lambda name: started[name])
+        return max(started, key=lambda name: (name is not None, started[name]))
     if run == NO_RUN and None in started:
         return None
     if run in started:
@@ -80,6 +83,8 @@ def find_rollouts(store: Store, address: str, run: str | None = None) -> list[Ro
     address_run, _, rollout_id = address.rpartition("/")
     if "/" in address_run:
         raise SelectionError(f"{address!r} is no address: give ROLLOUT or RUN/ROLLOUT, as `otel-gym ls` lists them")
+    if address_run and run is not None:
+        _check_same_run(store, address, address_run, run)
     run_id = _named_run(address_run) if address_run else (None if run is None else resolve_run(store, run))
     anywhere = not address_run and run is None
     in_all_runs = list(store.rollouts(rollout_id))
@@ -92,6 +97,13 @@ def find_rollouts(store: Store, address: str, run: str | None = None) -> list[Ro
     raise SelectionError(
         f"no rollout {rollout_id!r} in {store.directory}; {_said('rollouts', rollout_id, store.rollout_ids())}"
     )
+
+
+def _check_same_run(store: Store, address: str, address_run: str, run: str) -> None:
+    run_id = resolve_run(store, run)
+    if run_id != _named_run(address_run):
+        is_named = "" if run == (run_id or NO_RUN) else f", which is {run_id or NO_RUN}"
+        raise SelectionError(f"{address} is of another run than --run {run}{is_named}; give one of them")
 
 
 def _named_run(address_run: str) -> str | None:

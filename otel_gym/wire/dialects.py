@@ -31,8 +31,21 @@ DIALECTS: dict[DialectName, Dialect] = {
 }
 
 _BY_PATH = {dialect.path: dialect for dialect in DIALECTS.values()}
+_VERSION = "/v1/"
+_ENDPOINTS = tuple(path.removeprefix("/v1") for path in _BY_PATH)
 
 
 def dialect_for_path(path: str) -> Dialect | None:
     """The dialect that a request path speaks; sub-paths, trailing slashes and other cases speak none."""
     return _BY_PATH.get(path)
+
+
+def is_near_miss(path: str) -> bool:
+    """Whether a path that speaks no dialect is that of a model call all the same, by a base URL other than expected.
+
+    ``/chat/completions``, ``/openai/v1/responses`` and ``/v1/messages/`` are; ``/v1/threads/<id>/messages`` is not.
+    """
+    plain = path.rstrip("/").lower()
+    if plain.startswith(_VERSION):
+        return path not in _BY_PATH and plain in _BY_PATH
+    return plain.endswith(_ENDPOINTS)

@@ -26,6 +26,7 @@ from otel_gym.store.reader import Store
 from otel_gym.store.span import KIND_SERVER, STATUS_ERROR
 from otel_gym.tracing.pipeline import active_pipeline
 from otel_gym.views.model_calls import model_call_records
+from otel_gym.wire.dialects import is_near_miss
 
 from .asgi import (
     ANSWER,
@@ -594,3 +595,19 @@ def test_with_tracing_off_requests_pass_with_the_prefix_stripped(monkeypatch):
     run(send_request(ModelCallCapture(app), PREFIXED, REQUEST))
 
     assert seen == [CHAT_PATH]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [
+        ("/chat/completions", True),
+        ("/openai/v1/responses", True),
+        ("/v1/messages/", True),
+        ("/v1/messages", False),
+        ("/v1/threads/t/messages", False),
+        ("/v1/messages/count_tokens", False),
+        ("/health", False),
+    ],
+)
+def test_a_path_that_nearly_is_a_model_calls_is_told(path: str, is_one: bool) -> None:
+    assert is_near_miss(path) is is_one

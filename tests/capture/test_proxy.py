@@ -671,6 +671,25 @@ def test_other_routes_pass_and_leave_no_model_call(store: Path, proxy: Proxy) ->
     assert records_of(store, count=0) == []
 
 
+def test_below_an_upstream_with_v1_calls_without_it_worked_and_were_not_captured(tmp_path: Path) -> None:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await answering(json.dumps(ANSWER).encode(), status=200 if scope["path"] == CHAT else 404)(scope, receive, send)
+
+    with served(upstream_config(Upstream(answer))) as upstream_url:
+        for number, form in enumerate((upstream_url, f"{upstream_url}/v1")):
+            store = tmp_path / str(number)
+            arguments = ["--upstream", form, "--dir", str(store)]
+            with proxy_process(arguments, stderr=subprocess.PIPE) as (process, url, _), client() as http:
+                asked = f"{url}/ng-rollout/3-1"
+                statuses = [http.post(asked + path, json=QUESTION).status_code for path in (CHAT, "/chat/completions")]
+                process.terminate()
+                said = process.communicate(timeout=15)[1]
+            assert statuses == [200, 404]
+            assert said.count("POST /chat/completions looks like a model call and is not captured") == 1
+            assert len(records_of(store)) == 1
+            assert Store(store).counts() == {"uncaptured_paths": 1}
+
+
 @pytest.mark.parametrize(
     ("url", "path", "target"),
     [
@@ -680,8 +699,8 @@ def test_other_routes_pass_and_leave_no_model_call(store: Path, proxy: Proxy) ->
         ("http://h:1/v1/", "/v1/messages", "/v1/messages"),
         ("http://h:1/openai/v1", "/v1/responses", "/openai/v1/responses"),
         ("http://h:1/api", "/v1/responses", "/api/v1/responses"),
-        ("http://h:1/v1", "/health", "/v1/health"),
-        ("http://h:1/v1", "/v1beta/models", "/v1/v1beta/models"),
+        ("http://h:1/v1", "/health", "/health"),
+        ("http://h:1/v1", "/v1beta/models", "/v1beta/models"),
     ],
 )
 def test_upstream_urls_work_with_and_without_v1(url: str, path: str, target: str) -> None:
@@ -695,7 +714,7 @@ def test_an_upstream_that_is_an_endpoint_was_taken_and_every_call_was_404() -> N
             upstream_of(f"http://h:1{path}")
     with pytest.raises(UpstreamUrlError, match=r"give http://h$"):
         upstream_of("http://h/chat/completions")
-    assert upstream_of("http://h/openai/v1").base_path == b"/openai/v1"
+    assert upstream_of("http://h/openai/v1").base_path == b"/openai"
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://h/", "http://", "http://user:pw@h", "http://h/?key=1"])
@@ -707,7 +726,7 @@ def test_an_upstream_that_is_no_plain_url_is_refused(url: str) -> None:
 def test_start_lines_name_base_urls_and_store() -> None:
     upstream = upstream_of("https://api.openai.com/v1")
     text = "\n".join(start_lines("http://127.0.0.1:1", upstream, Path("/s"), stores_unassigned=True))
-    assert "forwarding to https://api.openai.com/v1" in text
+    assert "forwarding to https://api.openai.com\n" in text
     assert "http://127.0.0.1:1/ng-rollout/<rollout id>/v1\n" in text
     assert "http://127.0.0.1:1/ng-rollout/<rollout id>\n" in text
     assert "/s" in text

@@ -50,4 +50,4 @@ def test_they_are_counted_where_they_are_not_stored(live_store, said) -> None:
     ask("../etc")
     ask("x" * 300)
     asyncio.run(send_request(ModelCallCapture(json_app(ANSWER)), "/ng-rollout/1-0" + CHAT_PATH, REQUEST))
-    assert live_store.read().counts() == {"refused_ids": 1, "uncaptured_calls": 1}
+    assert live_store.read().counts() == {"refused_ids": 1, "uncaptured_calls": 1, "uncaptured_paths": 1}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from otel_gym.store.locks import locked
 from otel_gym.store.parquet import parquet_spans
 from tests.cli.conftest import Invoke
@@ -23,7 +25,7 @@ def test_it_says_what_was_sealed_removed_and_left(tmp_path: Path, invoke: Invoke
 
     write(tmp_path, [span(4)])
     result = invoke("compact", "--dir", tmp_path)
-    assert "0 spans" in result.output and "1 file left: its writer may still run" in result.output
+    assert "0 spans" in result.output and "1 file left: a process may still write there" in result.output
 
 
 def test_damage_ends_with_1_and_names_the_line(tmp_path: Path, invoke: Invoke) -> None:
@@ -42,7 +44,7 @@ def test_a_file_torn_at_its_end_was_said_to_have_grown(tmp_path: Path, invoke: I
         (said,) = result.stderr.splitlines()
         assert said.startswith(f"otel-gym: {path}: torn at the end of the file: 23 bytes of a record")
         assert f"(at byte {whole})" in said
-        assert "1 file left: it is torn at its end" in result.stdout
+        assert "1 file left: torn at the end" in result.stdout
 
 
 def test_damage_that_was_sealed_ended_with_0_and_doctor_said_that_nothing_was_lost(
@@ -76,3 +78,45 @@ def test_what_cannot_be_done_ends_with_2(tmp_path: Path, invoke: Invoke) -> None
     with locked(tmp_path):
         result = invoke("compact", "--dir", tmp_path)
     assert result.exit_code == 2 and "held by process" in result.output
+
+
+def test_what_is_left_reads_right_of_several_files(tmp_path: Path, invoke: Invoke) -> None:
+    """It said: 12 files left: its writer may still run."""
+    for rollout_id in ("1-0", "2-0"):
+        write(tmp_path, [span(1, rollout_id)], rollout_id)
+    result = invoke("compact", "--dir", tmp_path)
+    assert "2 files left: a process may still write there\n" in result.output
+
+
+def test_into_a_foreign_folder_a_file_or_nothing_was_written(
+    tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "store", [span(1)])
+    thesis = tmp_path / "work" / "thesis.txt"
+    thesis.parent.mkdir()
+    thesis.write_text("mine")
+    monkeypatch.chdir(thesis.parent)
+    for into, said in (
+        (".", ".: not a store of otel_gym, it has no folder spans/; give another --into"),
+        ("thesis.txt", "thesis.txt: a file, and a store is a folder; give another --into"),
+        ("", "it names no folder"),
+    ):
+        result = invoke("compact", "--dir", tmp_path / "store", "--into", into, "--idle", 0)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert said in result.stderr
+        assert list(thesis.parent.iterdir()) == [thesis]
+    assert len(live_spans(tmp_path / "store")) == 1
+
+
+def test_into_what_a_killed_compaction_left_goes_on(tmp_path: Path, invoke: Invoke) -> None:
+    write(tmp_path / "store", [span(1)])
+    with locked(tmp_path / "into"):
+        pass
+    assert [path.name for path in (tmp_path / "into").iterdir()] == ["compact.lock"]
+    assert invoke("compact", "--dir", tmp_path / "store", "--into", tmp_path / "into", "--idle", 0).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["ls --dir", "doctor", "demo --dir", "proxy --upstream http://h --dir"])
+def test_a_variable_that_was_not_set_meant_the_working_directory(command: str, invoke: Invoke) -> None:
+    result = invoke(*command.split(), "")
+    assert result.exit_code == 2 and "it names no folder; give . for the working directory" in result.stderr

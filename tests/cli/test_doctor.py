@@ -19,6 +19,7 @@ from otel_gym.views.health import COUNTED
 
 from ..capture.asgi import ANSWER, CHAT_PATH, json_app, send_request
 from ..store.lines import encoded, live_file, write
+from ..store.test_compact import conversation
 from .conftest import Invoke
 
 Rows = Callable[..., list[dict[str, Any]]]
@@ -139,3 +140,12 @@ def test_findings_stood_below_thirty_lines_of_settings(example_store: Path, invo
 def test_doctor_takes_dir_as_the_other_commands_do(example_store: Path, invoke: Invoke, tmp_path: Path) -> None:
     assert invoke("doctor", "--dir", example_store).stdout == invoke("doctor", example_store).stdout
     assert "give one of them" in invoke("doctor", example_store, "--dir", tmp_path).stderr
+
+
+def test_after_compact_remove_the_same_loss_was_listed_twice(tmp_path: Path, invoke: Invoke, rows: Rows) -> None:
+    """In the live file, which stays for its damage, and in the part that was made of it."""
+    conversation(tmp_path)
+    before = [row["problem"] for row in of_kind(rows(tmp_path), "damage")]
+    assert invoke("compact", "--dir", tmp_path, "--remove", "--idle", 0).exit_code == 1
+    assert [row["problem"] for row in of_kind(rows(tmp_path), "damage")] == before
+    assert len(before) == 2

@@ -372,3 +372,40 @@ def test_a_terminal_mixed_the_rollouts_of_the_runs() -> None:
 def summary(run_id: str, rollout_id: str, started_at: float) -> RolloutSummary:
     span = StoredSpan("t", "s", None, "rollout", 1, int(started_at * 10**9), int(started_at * 10**9) + 1)
     return summarize_rollout(RolloutSpans(run_id, rollout_id, [span]))
+
+
+@pytest.mark.parametrize("command", [("show",), ("export", "model-calls"), ("export", "trajectory")])
+def test_a_run_that_the_address_contradicts_was_ignored(
+    command: tuple[str, ...], example_store: Path, invoke: Invoke
+) -> None:
+    for run, said in (("run-2", "--run run-2"), ("latest", "--run latest, which is run-2")):
+        result = invoke(*command, "run-1/1-0", "--run", run, "--dir", example_store)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == f"otel-gym: run-1/1-0 is of another run than {said}; give one of them\n"
+    assert invoke(*command, "run-2/1-0", "--run", "latest", "--dir", example_store).exit_code == 0
+
+
+def test_a_stray_call_without_a_run_was_the_latest_run(tmp_path: Path, invoke: Invoke) -> None:
+    write(live_file(tmp_path), encoded("1", run="r", start=10, end=20))
+    write(live_file(tmp_path, "9-0"), encoded("2", rollout="9-0", start=30, end=40))
+    (row,) = rows(invoke("ls", "--run", "latest", "--json", "--dir", tmp_path).stdout)
+    assert (row["run_id"], row["rollout_id"]) == ("r", "1-0")
+
+
+def test_without_any_run_what_names_none_is_the_latest(tmp_path: Path, invoke: Invoke) -> None:
+    write(live_file(tmp_path), encoded("1"))
+    (row,) = rows(invoke("ls", "--run", "latest", "--json", "--dir", tmp_path).stdout)
+    assert row["run_id"] is None
+
+
+@pytest.mark.parametrize("command", ["ls", "stats", "doctor", "tail --once", "export model-calls"])
+def test_a_checkout_gave_a_line_of_damage_for_each_line_of_its_files(
+    command: str, tmp_path: Path, invoke: Invoke
+) -> None:
+    write(tmp_path / "package.json", b"{", b"}")
+    write(tmp_path / "below" / "lock.json", b"{", b"}")
+    assert invoke(*command.split(), "--dir", tmp_path).exit_code == 2
+    write(tmp_path / "traces.jsonl", encoded("1"))
+    result = invoke(*command.split(), "--dir", tmp_path)
+    assert result.exit_code == 0
+    assert result.stderr == f"otel-gym: {tmp_path}: left out, no OTLP/JSON lines: 2 files (below/lock.json …)\n"

@@ -65,6 +65,14 @@ def test_recipes_1_and_2_pasted_in_order_gave_a_rollout_without_calls(
     assert (row["run_id"], row["rollout_id"], row["calls"], row["reward"]) == ("training-step-7", "12-0", 1, 1.0)
 
 
+def test_recipes_1_and_2_called_their_rollouts_alike_and_the_second_had_two_calls() -> None:
+    text = (ROOT / "README.md").read_text()
+    recipes = text[text.index("### 1.") : text.index("### 4.")]
+    named = re.findall(r"/ng-rollout/(\d+-\d+)/", recipes)
+    named += [f"{task}-{index}" for task, index in re.findall(r"otel_gym\.rollout\((\d+), (\d+)\)", recipes)]
+    assert (len(named), len(set(named))) == (3, 3)
+
+
 def test_recipe_3_had_no_route_and_nothing_to_start_it_with(tmp_path: Path) -> None:
     (server,) = (block for block in blocks("python") if "instrument_app" in block)
     (start,) = (block for block in blocks("sh") if "uvicorn" in block)

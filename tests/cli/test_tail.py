@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from otel_gym.store.compact import compact
 
 from ..store.lines import encoded, live_file, write
 from .conftest import Invoke
@@ -94,3 +97,46 @@ def test_spans_without_a_run_can_be_asked_for(tmp_path: Path, invoke: Invoke) ->
     write(live_file(tmp_path), encoded("1", name="of none"), encoded("2", name="of r", run="r"))
     (line,) = invoke("tail", "r/1-0", "--once", "--dir", tmp_path).stdout.splitlines()
     assert "of r" in line
+
+
+def forms_of(store: Path, folder: Path) -> dict[str, Path]:
+    """The same spans in every form that is read."""
+    content = b"".join(path.read_bytes() for path in sorted((store / "spans").rglob("*.jsonl")))
+    (folder / "lines").mkdir()
+    (folder / "lines" / "traces.jsonl").write_bytes(content)
+    (folder / "one.jsonl").write_bytes(content)
+    (folder / "packed.jsonl.gz").write_bytes(gzip.compress(content))
+    assert compact(store, into=folder / "sealed", idle_s=0).spans
+    return {
+        "folder of lines": folder / "lines",
+        "file": folder / "one.jsonl",
+        "packed": folder / "packed.jsonl.gz",
+        "sealed": folder / "sealed",
+        "parquet": folder / "sealed" / "parquet",
+    }
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    directory = tmp_path / "store"
+    write(live_file(directory), encoded("1", "chat m"), encoded("2", "rollout", run="r", start=5, end=30))
+    write(live_file(directory, "2-0"), encoded("3", "chat n", rollout="2-0"))
+    return directory
+
+
+def test_files_of_lines_and_sealed_stores_showed_nothing_and_0(store: Path, tmp_path: Path, invoke: Invoke) -> None:
+    shown = invoke("tail", "--once", "--dir", store).stdout
+    one = invoke("tail", "1-0", "--once", "--dir", store).stdout
+    assert (len(shown.splitlines()), len(one.splitlines())) == (3, 2)
+    for form, path in forms_of(store, tmp_path).items():
+        assert (form, invoke("tail", "--once", "--dir", path).stdout) == (form, shown)
+        assert (form, invoke("tail", "1-0", "--once", "--dir", path).stdout) == (form, one)
+
+
+def test_what_does_not_grow_was_followed_for_ever(store: Path, tmp_path: Path, invoke: Invoke) -> None:
+    forms = forms_of(store, tmp_path)
+    del forms["sealed"]  # a store's folder, into which a process may write
+    for path in forms.values():
+        result = invoke("tail", "--from-start", "--dir", path)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == f"otel-gym: {path}: only a store's folder can be followed; --once shows what is there\n"

@@ -114,7 +114,7 @@ def test_a_torn_tail_stays_until_it_is_whole(tmp_path):
     done = everything(tmp_path, remove=True)
     assert ids(tmp_path) == ids_of(1)
     assert path.exists()
-    assert [left.why for left in done.left] == ["it is torn at its end"]
+    assert [left.why for left in done.left] == ["torn at the end"]
 
 
 def test_a_last_line_that_lacks_only_its_newline_counts(tmp_path):
@@ -131,7 +131,7 @@ def test_a_damaged_line_is_named_and_its_file_is_kept(tmp_path):
     done = everything(tmp_path, remove=True)
     assert ids(tmp_path) == ids_of(1, 2)
     assert [(damage.path, damage.line) for damage in done.damage] == [(path, 2)]
-    assert [left.why for left in done.left] == ["some of its lines cannot be read whole"]
+    assert [left.why for left in done.left] == ["lines that cannot be read whole"]
     assert path.exists()
 
 

@@ -151,3 +151,38 @@ def test_listed_rollouts_hold_no_spans_until_they_are_asked_for(tmp_path: Path) 
     tracemalloc.stop()
     assert held < 300_000 and peak < 1_500_000  # of 4 MB
     assert [len(rollout.spans) for rollout in listed] == [10] * 20
+
+
+def test_the_parent_of_a_store_was_read_as_a_folder_of_otlp_files(tmp_path: Path) -> None:
+    write(live_file(tmp_path / "checkout" / "otel_gym_demo"), encoded("1"))
+    write(tmp_path / "checkout" / "otel_gym_demo" / "model_calls.jsonl", b'{"model_call_id": "1"}')
+    for path in (tmp_path / "checkout", tmp_path):
+        with pytest.raises(StoreError, match=f"there is one at {tmp_path}/checkout/otel_gym_demo$"):
+            open_store(path)
+    write(live_file(tmp_path / "b"), encoded("1"))
+    with pytest.raises(StoreError, match=f"there are 2 below it: {tmp_path}/b, {tmp_path}/checkout/otel_gym_demo$"):
+        open_store(tmp_path)
+
+
+def test_json_files_that_are_no_otlp_are_left_out_and_no_damage(tmp_path: Path) -> None:
+    write(tmp_path / "tsconfig.json", b"{", b'  "strict": true', b"}")
+    write(tmp_path / "metrics.jsonl", b'{"resourceMetrics":[]}')
+    write(tmp_path / "said.jsonl", b'{"text": "{\\"resourceSpans\\": []}"}')
+    with pytest.raises(StoreError, match="not a store of otel_gym, it has no folder spans/"):
+        open_store(tmp_path)
+    write(tmp_path / "traces.jsonl", b"junk", encoded("1"))
+    store = open_store(tmp_path)
+    assert ids_in(store) == ["1"]
+    assert [path.name for path in store.left_out] == ["metrics.jsonl", "said.jsonl", "tsconfig.json"]
+    assert [damage.path.name for damage in store.damage] == ["traces.jsonl"]
+    with pytest.raises(StoreError, match="no OTLP/JSON lines"):
+        open_store(tmp_path / "tsconfig.json")
+
+
+@pytest.mark.parametrize("folder", [".venv", ".git", "web/node_modules", "lib/site-packages"])
+def test_hidden_folders_and_packages_are_not_looked_at(tmp_path: Path, folder: str) -> None:
+    write(tmp_path / folder / "x.jsonl", encoded("1"))
+    write(live_file(tmp_path / folder / "store"), encoded("2"))
+    write(tmp_path / "traces.ndjson", encoded("3"))
+    assert ids_in(open_store(tmp_path)) == ["3"]
+    assert ids_in(open_store(tmp_path / folder / "x.jsonl")) == ["1"]

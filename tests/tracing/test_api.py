@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,8 @@ from otel_gym.identity import current_identity
 from otel_gym.store.reader import Store
 from otel_gym.store.span import STATUS_ERROR
 from otel_gym.tracing import api, current
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_rollout_is_a_root_span_with_its_indices(live_store):
@@ -150,7 +153,7 @@ def test_a_prefix_is_carried_on_to_the_next_server(live_store):
 def _run(program: str, cwd, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", program],
-        env={"PATH": os.environ["PATH"], **environ},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **environ},
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -286,3 +289,26 @@ def test_a_rollout_that_ends_in_another_context_raised_and_was_never_ended(live_
     rollout.__exit__(None, None, None)
     (span,) = live_store.spans("1-0")
     assert span.end_ns is not None
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import otel_gym\nwith otel_gym.rollout(1, 0): pass\nwith otel_gym.rollout(2, 0): pass\n",
+        "import otel_gym\notel_gym.configure(directory='.')\nwith otel_gym.rollout(1, 0): pass\n",
+        "from opentelemetry.sdk.trace import TracerProvider\n"
+        "from opentelemetry.sdk.trace.export import SimpleSpanProcessor\n"
+        "from otel_gym.tracing.exporter import RolloutSpanExporter\n"
+        "provider = TracerProvider()\n"
+        "provider.add_span_processor(SimpleSpanProcessor(RolloutSpanExporter('.')))\n"
+        "provider.get_tracer('t').start_span('s', attributes={'gym.rollout.id': '1-0'}).end()\n",
+    ],
+    ids=["OTEL_GYM=1", "configure", "exporter"],
+)
+def test_spans_went_into_a_foreign_folder_without_a_word(tmp_path, program):
+    (tmp_path / "thesis.txt").write_text("mine")
+    for said in (1, 0):  # from then on it is a store
+        result = _run(program, tmp_path, OTEL_GYM="1", OTEL_GYM_DIR=str(tmp_path))
+        assert (result.returncode, result.stderr.count("holds other things and no store")) == (0, said)
+    assert len(list((tmp_path / "spans" / "rollout_id=1-0").iterdir())) == 2
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
