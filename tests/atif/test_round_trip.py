@@ -223,3 +223,28 @@ def test_what_is_no_document_is_refused_with_its_name(tmp_path: Path, text: str)
 def test_spans_of_no_document_give_none() -> None:
     with pytest.raises(ValueError, match="no span says"):
         atif_of_spans([])
+
+
+def test_a_file_that_is_refused_costs_no_other_file_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(document(user(reward=1))))
+    (tmp_path / "b.json").write_text(json.dumps(document(user())))
+    [rollout] = read_atif(tmp_path)
+    assert rollout.damage == [f"{tmp_path / 'a.json'}: reward: Extra inputs are not permitted in step 1"]
+    (tmp_path / "b.json").unlink()
+    with pytest.raises(AtifError, match=r"a\.json: reward"):
+        read_atif(tmp_path)
+
+
+def test_a_file_that_grew_adds_nothing_twice(tmp_path: Path) -> None:
+    steps = [
+        user(),
+        agent("", tool_calls=[call("c")], observation=results({"content": "x"})),
+        agent("b"),
+        user(),
+        agent(),
+    ]
+    for length in range(1, len(steps) + 1):
+        write_rollout(tmp_path / "store", imported(tmp_path, document(*steps[:length])))
+    stored = open_store(tmp_path / "store").spans("s")
+    assert atif_of_spans(stored) == document(*steps)
+    assert len(stored) == len(imported(tmp_path, document(*steps)).spans)
