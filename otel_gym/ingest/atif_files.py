@@ -173,9 +173,7 @@ def _run(folder: Path, main: str, files: Mapping[str, AtifFile]) -> AtifRun:
         damage += [f"{folder / name}: {wrong}" for wrong in files[name].wrong]
         for other in _names_of_others(files[name].document, files):
             if other not in files:
-                damage.append(
-                    f"{folder / other}: {name} refers to it, but it is not there, or no ATIF document: put it beside"
-                )
+                damage.append(f"{folder / other}: {name} refers to it, but there is no ATIF document: put it there")
             elif other not in mine:
                 mine[other] = files[other]
                 waiting.append(other)

@@ -171,7 +171,7 @@ def test_files_that_go_on_and_those_of_subagents_are_one_rollout(tmp_path: Path)
 def test_a_file_that_is_referred_to_and_missing_is_said() -> None:
     [rollout] = read_atif(FIXTURES / "valid" / "07_continuation.json")
     assert rollout.identity_id == "run-1"
-    assert "trajectory.cont-2.json" in rollout.damage[0] and "not there" in rollout.damage[0]
+    assert "trajectory.cont-2.json" in rollout.damage[0] and "put it there" in rollout.damage[0]
 
 
 def test_a_wrapper_is_opened_and_a_session_finds_its_subagent_as_before_1_7(tmp_path: Path) -> None:
@@ -186,8 +186,9 @@ def test_a_wrapper_is_opened_and_a_session_finds_its_subagent_as_before_1_7(tmp_
 def test_a_reference_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(json.dumps(document(user())))
     (tmp_path / "run").mkdir()
-    rollout = imported(tmp_path / "run", document(user(), continued_trajectory_ref="../other.json"))
-    assert len(rollout.damage) == 1
+    for name in ("../other.json", str(tmp_path / "other.json"), "a\0b", "x" * 5000):
+        rollout = imported(tmp_path / "run", document(user(), continued_trajectory_ref=name))
+        assert len(rollout.damage) == 1
 
 
 def test_times_of_our_own_extra_are_the_times_of_the_spans(tmp_path: Path) -> None:
@@ -245,6 +246,6 @@ def test_a_file_that_grew_adds_nothing_twice(tmp_path: Path) -> None:
     ]
     for length in range(1, len(steps) + 1):
         write_rollout(tmp_path / "store", imported(tmp_path, document(*steps[:length])))
-    stored = open_store(tmp_path / "store").spans("s")
+    stored = list(open_store(tmp_path / "store").spans("s"))
     assert atif_of_spans(stored) == document(*steps)
     assert len(stored) == len(imported(tmp_path, document(*steps)).spans)
