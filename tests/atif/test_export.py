@@ -334,3 +334,27 @@ def test_what_was_imported_is_written_as_a_document_that_is_valid(tmp_path: Path
                 made = json.loads(export.files()[name])
                 atif.Trajectory.model_validate(made)
                 assert errors(made) == []
+
+
+def test_our_own_document_is_read_as_the_trajectory_that_it_was_written_from(tmp_path: Path) -> None:
+    boundary = ContextBoundary([message_item("user", "sum")], trigger="auto", tokens_before=9, keeps_instructions=False)
+    ran = ToolResult("c", "x", iso(2), iso(3), 1000.0, error_message="no", error_data={"code": 1})
+    step = calls(("c", "a"), gave=(ran,))
+    step.started_at, step.ended_at = iso(1), iso(2)
+    step.stop_reason, step.response_id, step.request_id = "tool_use", "r", "q"
+    killed = AgentStep(started_at=iso(5), is_unfinished=True)
+    told = trajectory(
+        says("go"), step, boundary, AgentStep(error="timeout", started_at=iso(4), ended_at=iso(5)), killed
+    )
+    for path, content in atif_of(told, rollout_id="0-0", reward=0.5).files().items():
+        (tmp_path / path).write_bytes(content)
+    [rollout] = read_atif(tmp_path)
+    spans = stored_spans(rollout)
+    [again] = trajectories(RolloutSpans(None, rollout.identity_id, spans))
+    assert again.items()[:4] == told.items()[:4]
+    names = {"stop_reason", "response_id", "request_id", "started_at", "ended_at", "error", "unfinished"}
+    assert [each.model_dump(include=names) for each in again.generations] == [
+        each.model_dump(include=names) for each in told.generations
+    ]
+    assert again.complete is False
+    assert spans[0].attributes["gym.reward"] == 0.5
