@@ -48,6 +48,7 @@ from report_bench import (
 from report_drivers_atif import ATIF_DRIVERS
 from report_drivers_content import CONTENT_DRIVERS
 from report_drivers_store import STORE_DRIVERS
+from report_drivers_trajectory import TRAJECTORY_DRIVERS
 from report_problems import REMARKS, NotDrivenError, Object, unequal_of_known
 from scripted import VirtualClock, http_scope, scripted_exception
 
@@ -418,6 +419,7 @@ DRIVERS: tuple[tuple[Callable[[Path], bool], Driver], ...] = (
     (report_drivers_once.has_history, report_drivers_once.drive_history),
     (report_drivers_once.has_media, report_drivers_once.drive_media),
     (report_drivers_parquet.has_rows, report_drivers_parquet.drive_rows),
+    *TRAJECTORY_DRIVERS,
     *STORE_DRIVERS,
     *CONTENT_DRIVERS,
     *ATIF_DRIVERS,

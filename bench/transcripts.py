@@ -45,6 +45,7 @@ from transcript_inputs import difference, normal_items
 from transcript_wire import completed_calls, reason_of, result_errors, session_of
 
 RUN = "bench"
+HARNESSES = {"claude_code": "claude-code", "claude_code_older": "claude-code", "codex": "codex"}
 SESSION_FOLDERS = {"claude-code": "projects", "codex": "sessions"}
 # At these parts of its lines a session is imported as it grows.
 GROWTH = (0.2, 0.45, 0.7, 0.9)
@@ -81,10 +82,9 @@ class Scenario:
 
 
 def scenarios_below(directory: Path) -> Iterator[Scenario]:
-    for wire in sorted(directory.rglob("wire.jsonl")):
-        folder = wire.parent
-        harness = "codex" if (folder / "config.toml").exists() or "codex" in folder.parts else "claude-code"
-        yield Scenario(folder, harness)
+    for name, harness in HARNESSES.items():
+        for wire in sorted((directory / name).rglob("wire.jsonl")):
+            yield Scenario(wire.parent, harness)
 
 
 def run(scenario: Scenario) -> None:

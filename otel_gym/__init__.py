@@ -4,6 +4,18 @@ The public names are those below; everything else may change.
 """
 
 from otel_gym.identity import InvalidIdError
+from otel_gym.tracing.agents import (
+    AgentScope,
+    StepScope,
+    ToolScope,
+    add_user_message,
+    agent_step,
+    context_compacted,
+    execute_tool,
+    invoke_agent,
+    record_reward,
+    record_tool_result,
+)
 from otel_gym.tracing.api import (
     Rollout,
     base_url_for_run,
@@ -13,17 +25,31 @@ from otel_gym.tracing.api import (
     url_path_for_request,
     url_path_for_run,
 )
+from otel_gym.tracing.carriers import attached, carrier, in_context
 from otel_gym.tracing.pipeline import Pipeline, configure, flush
 from otel_gym.version import __version__
 
 __all__ = [
+    "AgentScope",
     "InvalidIdError",
     "Pipeline",
     "Rollout",
+    "StepScope",
+    "ToolScope",
     "__version__",
+    "add_user_message",
+    "agent_step",
+    "attached",
     "base_url_for_run",
+    "carrier",
     "configure",
+    "context_compacted",
+    "execute_tool",
     "flush",
+    "in_context",
+    "invoke_agent",
+    "record_reward",
+    "record_tool_result",
     "resolve_model_base_url",
     "rollout",
     "rollout_id_from_run",

@@ -15,6 +15,7 @@ STORE_VERSION = "1"
 
 ROLLOUT_SPAN = "rollout"
 AGENT_STEP_SPAN = "agent_step"
+REWARD_SPAN = "record_reward"
 
 # A gym span without a rollout id is filed under this name; no rollout may be called so.
 UNASSIGNED = "unassigned"
@@ -37,11 +38,34 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.rollout.index", "int", "which rollout of its task", "0"),
     Attribute("gym.rollout.attempt", "int", "which try of this rollout; absent for the first", "1"),
     Attribute("gym.reward", "double", "the verifier's verdict on the rollout", "1.0"),
+    Attribute(
+        "gym.reward.time_ns", "int", "when the reward on a `rollout` span was given, UTC ns", "1796000000123456789"
+    ),
+    Attribute(
+        "gym.rollout.id.assumed",
+        "boolean",
+        "the span had no context; its rollout is the only one that was open in its process",
+        "true",
+    ),
     Attribute("gym.step.index", "int", "which step of its agent, from 1", "3"),
     Attribute("gym.spawned_by", "string", "on a subagent: the id of the tool call that spawned it", "toolu_01A"),
+    Attribute(
+        "gym.subagent.id",
+        "string[]",
+        "on a tool's run: the subagents that it spawned, by id, else by name; it is linked to their spans too",
+        '["explore-1"]',
+    ),
     Attribute("gym.source", "string", "of imported spans: transcript, stream_json, atif …", "transcript"),
     Attribute("gym.source.session_id", "string", "session that the span was imported from", "b62ec037-0595-…"),
+    Attribute("gym.source.continues", "string", "session that this one was forked from", "3e36cd9d-c3a1-40b4-…"),
     Attribute("gym.source.index", "int", "place in the source; orders what one agent did", "17"),
+    Attribute(
+        "gym.source.continues",
+        "string",
+        "session that this one is a fork of, and repeats nothing of",
+        "01a229a9-83d2-…",
+    ),
+    Attribute("gym.source.continues_index", "int", "first place of that session that this one does not share", "29"),
     Attribute("gym.source.version", "string", "version of the program that wrote the source", "2.1.332"),
     Attribute(
         "gym.time.known", "boolean", "false: the source gives no time, start and end are the last one before", "false"
@@ -52,6 +76,12 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.usage.provider", "string", "the usage object as the provider said it, JSON", '{"input_tokens":3,…}'),
     Attribute("gym.request.id", "string", "the provider's id of the request, by its response header", "req_011CT"),
     Attribute("gym.item", "string", "on an event: a Responses item, JSON", '{"type":"message","role":"user",…}'),
+    Attribute(
+        "gym.turn.end", "string", "how a turn ended: completed, failed or interrupted; absent: not told", "completed"
+    ),
+    Attribute(
+        "gym.call.kind", "string", "of a model call that is no step of the agent's own: `compaction`", "compaction"
+    ),
     Attribute("gym.agent.dropped_records", "int", "records of the source that were not understood", "2"),
     Attribute("gym.agent.duration_ms", "double", "of the whole run, as the harness says", "2661.0"),
     Attribute("gym.agent.total_cost_usd", "double", "of the whole run, as the harness says", "0.0421"),
@@ -206,6 +236,8 @@ TASK_INDEX = "gym.rollout.task_index"
 ROLLOUT_INDEX = "gym.rollout.index"
 ATTEMPT = "gym.rollout.attempt"
 REWARD = "gym.reward"
+REWARD_TIME = "gym.reward.time_ns"
+ROLLOUT_ID_ASSUMED = "gym.rollout.id.assumed"
 MODEL_CALL_ID = "gym.model_call.id"
 MODEL_REF_TYPE = "gym.model_ref.type"
 MODEL_REF_NAME = "gym.model_ref.name"
@@ -237,15 +269,21 @@ LOCAL_RESPONSE_REASON = "gym.execution.local_response_reason"
 
 STEP_INDEX = "gym.step.index"
 SPAWNED_BY = "gym.spawned_by"
+SUBAGENT_ID = "gym.subagent.id"
 SOURCE = "gym.source"
 SOURCE_SESSION_ID = "gym.source.session_id"
+SOURCE_CONTINUES = "gym.source.continues"
 SOURCE_INDEX = "gym.source.index"
 SOURCE_VERSION = "gym.source.version"
+SOURCE_CONTINUES = "gym.source.continues"
+SOURCE_CONTINUES_INDEX = "gym.source.continues_index"
 TIME_KNOWN = "gym.time.known"
 OUTPUT_ITEMS = "gym.output.items"
 PROVIDER_USAGE = "gym.usage.provider"
 REQUEST_ID = "gym.request.id"
 ITEM = "gym.item"
+TURN_END = "gym.turn.end"
+CALL_KIND = "gym.call.kind"
 AGENT_DROPPED_RECORDS = "gym.agent.dropped_records"
 AGENT_DURATION_MS = "gym.agent.duration_ms"
 AGENT_TOTAL_COST_USD = "gym.agent.total_cost_usd"
@@ -289,6 +327,7 @@ ATIF_RESULT_SUBAGENT_REF = "gym.atif.result.subagent_trajectory_ref"
 ATIF_EMPTY_FIELDS = "gym.atif.empty_fields"
 
 USER_MESSAGE_EVENT = "gym.user_message"
+CONTEXT_MESSAGE_EVENT = "gym.context_message"
 CONTEXT_BOUNDARY_EVENT = "gym.context_boundary"
 # Part of a step of ATIF that no model was sent, or that the event of the step itself tells of.
 ATIF_PART_EVENT = "gym.atif.part"

@@ -43,6 +43,13 @@ class Identity(NamedTuple):
     run_id: str | None = None
 
 
+class HeldIdentity(Identity):
+    """One that can be taken back where it is still current: that of a rollout in a generator that was broken off."""
+
+    outer: Identity | None = None
+    is_taken_back = False
+
+
 class RequestIdentity(Identity):
     """That of a request. ``is_over``: it was answered.
 
@@ -150,7 +157,10 @@ def url_path_for_rollout(rollout_id: str, path: str) -> str:
 
 
 def current_identity() -> Identity | None:
-    return _current.get()
+    identity = _current.get()
+    while isinstance(identity, HeldIdentity) and identity.is_taken_back:
+        identity = identity.outer
+    return identity
 
 
 def is_leftover(identity: Identity | None) -> bool:

@@ -88,7 +88,8 @@ def _members(item: type) -> Iterator[tuple[str, object]]:
 
 
 def _signature(function: Callable[..., object]) -> str:
-    text = str(inspect.signature(function)).replace("'", "")
+    with_defaults = re.sub(r"= '([^']*)'", r'= "\1"', str(inspect.signature(function)))
+    text = with_defaults.replace("'", "")
     return text.replace("(self, ", "(").replace("(self)", "()")
 
 

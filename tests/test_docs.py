@@ -10,6 +10,7 @@ from pathlib import Path
 
 import otel_gym
 from otel_gym.store.reader import Store
+from otel_gym.views.summary import summarize_rollout
 
 ROOT = Path(__file__).parent.parent
 
@@ -39,9 +40,20 @@ def test_each_example_of_the_python_page_prints_what_it_says_by_itself(tmp_path:
         "rollout_id=12-0",
         "rollout_id=13-0",
         "rollout_id=14-0",
+        "rollout_id=15-0",
     ]
-    (tool,) = [span for span in next(Store(tmp_path / "otel_gym_store").rollouts("14-0")).spans if "tool" in span.name]
-    assert (tool.name, tool.attributes["gen_ai.tool.call.result"]) == ("execute_tool get_weather", '{"celsius": 4}')
+    store = Store(tmp_path / "otel_gym_store")
+    assert results(store, "14-0") == [
+        ("execute_tool get_weather", '{"celsius":4}'),
+        ("execute_tool get_time", '{"content":"noon in Oslo"}'),
+    ]
+    assert sorted(results(store, "15-0")) == [("execute_tool look_up", f'{{"content":"{word}"}}') for word in "ABC"]
+    assert summarize_rollout(next(store.rollouts("14-0"))).reward == 1.0
+
+
+def results(store: Store, rollout_id: str) -> list[tuple[str, str]]:
+    tools = [span for span in next(store.rollouts(rollout_id)).spans if "tool" in span.name]
+    return [(span.name, span.attributes["gen_ai.tool.call.result"]) for span in tools]
 
 
 def test_every_public_name_is_in_the_reference() -> None:

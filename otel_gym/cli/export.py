@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 FORMATS = ("jsonl", "parquet")
 FORMAT_OF_SUFFIX = {"": "jsonl", ".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 STDOUT = Path("-")
+ATIF_VERSIONS = {"1.7": "ATIF-v1.7", "1.8": "ATIF-v1.8"}
 
 
 @app.callback()
@@ -137,6 +138,74 @@ def generations(
         otel-gym export generations --run latest -o generations.jsonl
     """
     return _write_rows(generation_rows, "generation", "generations", rollouts, output, directory, run)
+
+
+@app.command("atif", cls=AddressCommand, short_help="Write trajectories in ATIF.")
+@reader
+def atif(
+    rollouts: Rollouts = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FOLDER",
+            help="Folder that gets a folder a rollout.  [default: one rollout, to stdout]",
+            show_default=False,
+        ),
+    ] = None,
+    version: Annotated[str, typer.Option("--version", help="1.7 or 1.8.", metavar="VERSION")] = "1.7",
+    subagent_files: Annotated[
+        bool, typer.Option("--subagent-files", help="Subagents in files of their own, not in the document.")
+    ] = False,
+    directory: Directory = None,
+    run: Run = None,
+) -> Store:
+    """Write trajectories in ATIF (Agent Trajectory Interchange Format), as Harbor, NeMo Gym and Phoenix read it.
+
+    Each rollout becomes FOLDER/[RUN/]ROLLOUT/trajectory.json, with its images beside it. What was imported from ATIF
+    comes back as it was. Tokens, times and the reward that ATIF has no field for stand in `extra`.
+
+    \b
+    Example:
+        otel-gym export atif 2-0
+        otel-gym export atif --run latest -o trajectories
+    """
+    if version not in ATIF_VERSIONS:
+        raise CommandError(f"--version {version!r} is not written: one of {', '.join(ATIF_VERSIONS)}")
+    from otel_gym.views.atif_export import atif_files
+
+    store = open_store(directory)
+    number = 0
+    with progress("exporting", printing=output is None) as advancing:
+        selected = selected_rollouts(store, rollouts or [], run, advancing)
+        for rollout in counting_rollouts(selected, LaterAttempts(store), named=bool(rollouts) or run == NO_RUN):
+            number += 1
+            files = atif_files(rollout, ATIF_VERSIONS[version], embed_subagents=not subagent_files)
+            if output is not None:
+                _write_files(output / rollout.address, files)
+            elif number == 1:
+                sys.stdout.buffer.write(next(iter(files.values())))
+            else:
+                raise CommandError("only one rollout goes to stdout; name it, or give a folder with -o FOLDER")
+    if output is not None:
+        typer.echo(f"{counted(number, 'rollout')} written below {output}", err=True)
+    return store
+
+
+def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    from otel_gym.views.model_calls_export import replacing
+
+    try:
+        for name, content in files.items():
+            path = folder / name
+            if ".." in path.parts or not path.is_relative_to(folder):
+                raise CommandError(f"{name!r} would lie outside of {folder}: the file it is from names it so")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as temporary:
+                temporary.write_bytes(content)
+    except OSError as error:
+        raise _not_written(folder, error) from None
 
 
 def _write_rows(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from otel_gym.cli import compact, demo, doctor, export, ls, proxy, show, stats, tail
+from otel_gym.cli import compact, demo, doctor, export, imports, ls, proxy, show, stats, tail
 from otel_gym.cli.common import AddressCommand, ArgumentCommand
 from otel_gym.version import __version__
 
@@ -27,6 +27,7 @@ app.command("stats", short_help="Figures of each run.")(stats.stats)
 app.command("tail", cls=AddressCommand, short_help="Follow a store while it grows.")(tail.tail)
 app.command("doctor", cls=ArgumentCommand, short_help="Say what is wrong with a store, and what to do.")(doctor.doctor)
 app.command("compact", short_help="Seal what ended processes wrote in Parquet.")(compact.compact)
+app.add_typer(imports.app, name="import")
 app.add_typer(export.app, name="export")
 
 

@@ -14,7 +14,6 @@ from otel_gym import conventions as names
 from otel_gym.cli.common import AsJson, Directory, Run, console, open_store, print_json, reader
 from otel_gym.cli.formats import count, milliseconds, number, utc
 from otel_gym.content import safe_json
-from otel_gym.conventions import REWARD
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.store.span import KIND_SERVER, STATUS_ERROR, StoredSpan
@@ -116,9 +115,8 @@ def _label(node: SpanNode, start_ns: int) -> Text:
         label.append("  does not count", "yellow")
     if node.clock_skew:
         label.append("  starts before its parent: clocks differ", "yellow")
-    reward = span.attributes.get(REWARD)
-    if isinstance(reward, int | float):
-        label.append(f"  reward {number(reward)}", "green")
+    if node.reward is not None:
+        label.append(f"  reward {number(node.reward)}", "green")
     if is_tool(span):
         arguments = span.attributes.get("gen_ai.tool.call.arguments")
         label.append(f"  {_short(str(arguments))}" if arguments is not None else "", "magenta")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from otel_gym import conventions as names
+from otel_gym.content import KeptBody
+from otel_gym.conventions import REQUEST_BODY
 from otel_gym.identity import Identity, is_valid_id
-from otel_gym.store.decode import decode_line
+from otel_gym.store.blobs import BlobStore
+from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.layout import rollout_folder
 from otel_gym.store.reader import open_store
 from otel_gym.store.span import STATUS_ERROR, STATUS_UNSET, SpanEvent, SpanLink, StoredSpan
@@ -28,6 +32,7 @@ from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.membership import identity_attributes
+from otel_gym.tracing.payloads import Payload
 from otel_gym.version import __version__
 
 _BATCH_BYTES = 1024 * 1024
@@ -55,7 +60,10 @@ class ImportedEvent:
 
 @dataclass(slots=True)
 class ImportedSpan:
-    """A span before it has a rollout. ``error``: the status is ERROR, with this text (which may be empty).
+    """A span before it has a rollout. A value of ``attributes`` may be a function that makes it: what is large is made
+    when it is written, and nothing if it gives None.
+
+    ``error``: the status is ERROR, with this text (which may be empty).
 
     ``end_ns`` None: the source ends while it is open. ``link_id``: the span, of the same trace, that spawned it.
     """
@@ -127,9 +135,9 @@ def _stored(
         span.kind.value + 1,
         span.start_ns,
         span.end_ns,
-        dict(policy.attributes({**shared, **_known(span.attributes)})),
+        dict(policy.attributes({**shared, **_kept(span.attributes, policy)})),
         [
-            SpanEvent(event.name, event.time_ns, dict(policy.attributes(_known(event.attributes))))
+            SpanEvent(event.name, event.time_ns, dict(policy.attributes(_kept(event.attributes, policy))))
             for event in span.events
         ],
         [] if span.link_id is None else [SpanLink(trace_id, f"{span.link_id:016x}", {})],
@@ -141,31 +149,70 @@ def _stored(
 
 
 def write_rollout(
-    directory: Path, rollout: ImportedRollout, run_id: str | None = None, policy: ContentPolicy = DEFAULT_POLICY
+    directory: Path,
+    rollout: ImportedRollout,
+    run_id: str | None = None,
+    policy: ContentPolicy = DEFAULT_POLICY,
+    *,
+    content_once: bool = True,
 ) -> Written:
-    """Adds the spans to the store in ``directory``; those that lie there as they are, are not written again."""
-    writer = StoreWriter(directory, rollout.service)
-    known = _known_spans(directory, rollout.identity_id)
-    new = changed = same = 0
+    """Adds the spans to the store in ``directory``; those that lie there as they are, are not written again.
+
+    ``content_once``: of requests that grow only what is new is written, as for live calls.
+    """
+    once = ContentOnce(BlobStore(directory)) if content_once else None
+    writer = StoreWriter(directory, rollout.service, content=once)
+    rollout_id = rollout.identity_id
+    known = _known_spans(directory, rollout_id)
+    found = {"new": 0, "changed": 0, "same": 0}
     batch = bytearray()
-    for line in _lines(rollout, run_id, policy):
-        if known:
-            [span] = decode_line(line)
-            there = known.get((span.trace_id, span.span_id))
-            if there is not None and _is_same(span, there):
-                same += 1
-                continue
-            changed += there is not None
-            new += there is None
-        else:
-            new += 1
-        batch += line
+    for span, verdict in _judged(rollout, run_id, policy, known):
+        found[verdict] += 1
+        if verdict == "same":
+            continue
+        readable = _readable(span, rollout, run_id, policy)
+        batch += encode_span(readable, _payload(span, policy), policy, None, rollout_id, writer.content_for(rollout_id))
         if len(batch) > _BATCH_BYTES:
-            writer.append(rollout.identity_id, batch)
+            writer.append(rollout_id, batch)
             batch = bytearray()
     if batch:
-        writer.append(rollout.identity_id, batch)
-    return Written(new, changed, same)
+        writer.append(rollout_id, batch)
+    return Written(**found)
+
+
+def _judged(
+    rollout: ImportedRollout, run_id: str | None, policy: ContentPolicy, known: Mapping[tuple[str, str], StoredSpan]
+) -> Iterator[tuple[ImportedSpan, str]]:
+    """Each span, and whether it is ``new``, ``changed`` or the ``same`` as in the store."""
+    trace_id, shared = f"{rollout.trace_id:032x}", _shared_attributes(rollout, run_id)
+    resource = {SERVICE_NAME: rollout.service}
+    for span in rollout.spans:
+        there = known.get((trace_id, f"{span.span_id:016x}"))
+        if there is None:
+            yield span, "new"
+            continue
+        one = _stored(replace(span, attributes=_without_body(span.attributes)), trace_id, shared, resource, policy)
+        yield span, "same" if _is_same(one, there, has_body=_payload(span, policy) is not None) else "changed"
+
+
+def _is_same(one: StoredSpan, there: StoredSpan, *, has_body: bool) -> bool:
+    """A request that was noted stays as it is: that it is there is enough."""
+    if has_body != (REQUEST_BODY in there.attributes) or one.attributes != _without_body(there.attributes):
+        return False
+    return all(getattr(one, name) == getattr(there, name) for name in _COMPARED)
+
+
+_COMPARED = ("name", "parent_span_id", "start_ns", "end_ns", "events", "links", "status")
+
+
+def _without_body(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if not name.startswith(REQUEST_BODY)}
+
+
+def _payload(span: ImportedSpan, policy: ContentPolicy) -> Payload | None:
+    body = span.attributes.get(REQUEST_BODY) if policy.bodies else None
+    text = body() if callable(body) else body
+    return None if text is None else Payload(KeptBody(text.encode("utf-8", "surrogatepass")), None)
 
 
 def _known_spans(directory: Path, rollout_id: str) -> dict[tuple[str, str], StoredSpan]:
@@ -174,39 +221,32 @@ def _known_spans(directory: Path, rollout_id: str) -> dict[tuple[str, str], Stor
     return {(span.trace_id, span.span_id): span for span in open_store(directory).spans(rollout_id)}
 
 
-def _is_same(one: StoredSpan, other: StoredSpan) -> bool:
-    return all(getattr(one, name) == getattr(other, name) for name in _COMPARED)
-
-
-_COMPARED = ("name", "parent_span_id", "start_ns", "end_ns", "attributes", "events", "links", "status")
-
-
-def _lines(rollout: ImportedRollout, run_id: str | None, policy: ContentPolicy) -> Iterator[bytes]:
-    for span in readable_spans(rollout, run_id):
-        yield encode_span(span, None, policy)
-
-
-def readable_spans(rollout: ImportedRollout, run_id: str | None = None) -> Iterable[ReadableSpan]:
-    """The same as spans of the SDK, for an exporter."""
-    resource = Resource({SERVICE_NAME: rollout.service})
-    scope = InstrumentationScope(names.SCOPE_NAME, __version__, names.SCHEMA_URL)
-    shared = _shared_attributes(rollout, run_id)
+def _readable(span: ImportedSpan, rollout: ImportedRollout, run_id: str | None, policy: ContentPolicy) -> ReadableSpan:
+    """The same as a span of the SDK; its request's body goes beside it."""
     trace_id = rollout.trace_id
-    for span in rollout.spans:
-        yield ReadableSpan(
-            name=span.name,
-            context=_context(trace_id, span.span_id),
-            parent=None if span.parent_id is None else _context(trace_id, span.parent_id),
-            resource=resource,
-            attributes=_known({**shared, **span.attributes}),
-            events=[Event(event.name, _known(event.attributes), event.time_ns) for event in span.events],
-            links=[] if span.link_id is None else [Link(_context(trace_id, span.link_id))],
-            kind=span.kind,
-            status=Status() if span.error is None else Status(StatusCode.ERROR, span.error or None),
-            start_time=span.start_ns,
-            end_time=span.end_ns,
-            instrumentation_scope=scope,
-        )
+    attributes = _kept(_without_body(span.attributes), policy)
+    return ReadableSpan(
+        name=span.name,
+        context=_context(trace_id, span.span_id),
+        parent=None if span.parent_id is None else _context(trace_id, span.parent_id),
+        resource=_resource(rollout.service),
+        attributes={**_shared_attributes(rollout, run_id), **attributes},
+        events=[Event(event.name, _kept(event.attributes, policy), event.time_ns) for event in span.events],
+        links=[] if span.link_id is None else [Link(_context(trace_id, span.link_id))],
+        kind=span.kind,
+        status=Status() if span.error is None else Status(StatusCode.ERROR, span.error or None),
+        start_time=span.start_ns,
+        end_time=span.end_ns,
+        instrumentation_scope=_SCOPE,
+    )
+
+
+_SCOPE = InstrumentationScope(names.SCOPE_NAME, __version__, names.SCHEMA_URL)
+
+
+@lru_cache(maxsize=16)
+def _resource(service: str) -> Resource:
+    return Resource({SERVICE_NAME: service})
 
 
 def _shared_attributes(rollout: ImportedRollout, run_id: str | None) -> dict[str, Any]:
@@ -221,5 +261,26 @@ def _context(trace_id: int, span_id: int) -> SpanContext:
     return SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
-def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if value is not None}
+# What was said, asked and answered: left out where no content is to be kept.
+_CONTENT = frozenset(
+    {
+        REQUEST_BODY,
+        names.OUTPUT_ITEMS,
+        names.ITEM,
+        names.TOOL_ERROR,
+        names.TOOL_EXTRA,
+        "exception.message",
+        "gen_ai.input.messages",
+        "gen_ai.output.messages",
+        "gen_ai.system_instructions",
+        "gen_ai.tool.call.arguments",
+        "gen_ai.tool.call.result",
+    }
+)
+
+
+def _kept(attributes: Mapping[str, Any], policy: ContentPolicy) -> dict[str, Any]:
+    """Those that are known, and may be kept; a value that is a function is made here."""
+    wanted = ((name, value) for name, value in attributes.items() if policy.bodies or name not in _CONTENT)
+    made = ((name, value() if callable(value) else value) for name, value in wanted)
+    return {name: value for name, value in made if value is not None}

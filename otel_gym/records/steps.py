@@ -56,7 +56,7 @@ class AgentStep:
 
 @dataclass(slots=True)
 class UserMessage:
-    """What a user said: it opens a turn, or comes in the middle of one."""
+    """What a user said: it opens a turn, or comes in the middle of one. Also what the harness said in its own name."""
 
     item: Item
 

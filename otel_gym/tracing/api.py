@@ -5,10 +5,10 @@ With tracing off everything here still works and leaves URLs as they are.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
-from contextvars import Token
-from math import isnan
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -17,12 +17,11 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
-from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from otel_gym import conventions as names
-from otel_gym.content import safe_text
+from otel_gym.content import described, safe_text
 from otel_gym.identity import (
     Identity,
     baggage_of,
@@ -30,15 +29,18 @@ from otel_gym.identity import (
     current_identity,
     indices_from_rollout_id,
     is_valid_id,
-    reset_identity,
     rollout_id_from_indices,
     set_identity,
     split_url_prefix,
     url_path_for_rollout,
 )
+from otel_gym.tracing import open_rollouts
+from otel_gym.tracing.current import ROLLOUT_KEY, Attachment
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.pipeline import active_pipeline
+from otel_gym.tracing.rewards import checked_reward, write_reward
+from otel_gym.tracing.step_numbers import StepNumbers
 
 
 class Rollout(AbstractContextManager["Rollout"]):
@@ -49,8 +51,13 @@ class Rollout(AbstractContextManager["Rollout"]):
         self.run_id = run_id
         self.span: Span | None = None
         self._has_begun = False
-        self._identity_token: Token[Identity | None] | None = None
-        self._context_token: Token[Context] | None = None
+        self._process = 0
+        self.step_numbers = StepNumbers()
+        self._attachment = Attachment()
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.rollout_id, self.run_id)
 
     def base_url(self, url: str) -> str:
         """``http://host:port`` (with or without ``/v1``) with this rollout's prefix."""
@@ -77,26 +84,25 @@ class Rollout(AbstractContextManager["Rollout"]):
         return carrier
 
     def record_reward(self, value: float) -> None:
-        """The verifier's verdict; the last one wins. After the ``with`` block it is lost, which a warning says once.
+        """The verifier's verdict; the last one wins. After the ``with`` block it is a span of its own.
 
         RuntimeError before the rollout has begun, ValueError for NaN.
         """
         if not self._has_begun:
             raise RuntimeError("record_reward() before the rollout has begun: call it inside `with rollout(…) as r:`")
-        reward = float(value)
-        if isnan(reward):
-            raise ValueError("a reward that is NaN says nothing, and would be lost in every mean")
-        if self.span is None:
+        reward = checked_reward(value)
+        pipeline = active_pipeline()
+        if pipeline is None or self.span is None:
             return
-        if self.span.is_recording():
-            self.span.set_attribute(names.REWARD, reward)
-        elif isinstance(self.span, ReadableSpan):  # else another's sampler dropped it
-            log_once(
-                f"the reward of rollout {self.rollout_id} came after it had ended and is not stored: call "
-                "record_reward() inside the `with` block (said once a process)",
-                kind="late reward",
-                with_traceback=False,
-            )
+        if self._is_open_here:
+            self.span.set_attributes({names.REWARD: reward, names.REWARD_TIME: time.time_ns()})
+        else:
+            write_reward(pipeline, reward, self.identity, trace.set_span_in_context(self.span, Context()))
+
+    @property
+    def _is_open_here(self) -> bool:
+        """Whether its span takes attributes: not after its end, nor in a process that was forked from its own."""
+        return self.span is not None and self.span.is_recording() and self._process == os.getpid()
 
     def __enter__(self) -> Rollout:
         identity, context = current_identity(), otel_context.get_current()
@@ -110,23 +116,34 @@ class Rollout(AbstractContextManager["Rollout"]):
         return self
 
     def _begin(self) -> None:
-        self._has_begun = True
+        self._has_begun, self._process, self._attachment = True, os.getpid(), Attachment()
+        self.step_numbers = StepNumbers()
         pipeline = active_pipeline()
-        identity = Identity(self.rollout_id, self.run_id)
+        identity = self.identity
         if pipeline is not None:
             identity = pipeline.identity(self.rollout_id, self.run_id)
             self.run_id = identity.run_id
         surrounding = trace.get_current_span().get_span_context()
-        self._identity_token = set_identity(identity)
-        context = baggage_of(identity, Context())
+        self._attachment.attach_identity(identity)
         if pipeline is not None:
             links = [Link(surrounding)] if surrounding.is_valid else []
             # Always a root: a trainer's span around it is linked, so that each rollout is one trace.
             self.span = pipeline.tracer.start_span(
-                names.ROLLOUT_SPAN, context, SpanKind.INTERNAL, _rollout_attributes(identity), links
+                names.ROLLOUT_SPAN,
+                baggage_of(identity, Context()),
+                SpanKind.INTERNAL,
+                _rollout_attributes(identity),
+                links,
             )
-            context = trace.set_span_in_context(self.span, context)
-        self._context_token = otel_context.attach(context)
+            open_rollouts.enter(self)
+        self._attachment.attach(self._inside())
+
+    def _inside(self) -> Context:
+        """OpenTelemetry's context within the rollout; the current one before it has begun."""
+        if not self._has_begun:
+            return otel_context.get_current()
+        context = baggage_of(self.identity, otel_context.set_value(ROLLOUT_KEY, self, Context()))
+        return context if self.span is None else trace.set_span_in_context(self.span, context)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -139,19 +156,13 @@ class Rollout(AbstractContextManager["Rollout"]):
 
     def _leave(self, error: BaseException | None) -> None:
         """Restores what surrounded the rollout and ends its span; called again it does what an interrupt cut off."""
-        if self._identity_token is not None:
-            # It was reset, and the interrupt came right after; or it was set in another context (a closed generator).
-            with suppress(RuntimeError, ValueError):
-                reset_identity(self._identity_token)
-            self._identity_token = None
-        if self._context_token is not None:
-            otel_context.detach(self._context_token)
-            self._context_token = None
+        self._attachment.release()
+        open_rollouts.leave(self)
         if self.span is None or not self.span.is_recording():
             return
-        if error is not None:
+        if error is not None and not isinstance(error, GeneratorExit):  # a consumer that has enough is no error
             self.span.set_attribute("error.type", type(error).__qualname__)
-            self.span.set_status(StatusCode.ERROR, safe_text(str(error))[:1000])
+            self.span.set_status(StatusCode.ERROR, safe_text(described(error))[:1000])
         self.span.end()
 
     async def __aenter__(self) -> Rollout:

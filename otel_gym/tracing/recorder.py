@@ -8,6 +8,7 @@ what cannot be kept is counted.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import weakref
@@ -164,6 +165,7 @@ class Recorder:
             self._submit(_Item(0), 0)
 
     def _start(self) -> None:
+        _write_when_a_worker_ends()
         self._thread = threading.Thread(target=self._run, name="otel-gym-recorder", daemon=True)
         self._thread.start()
 
@@ -320,6 +322,22 @@ def recorder_of_this_thread() -> Recorder | None:
 
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+_worker_told = 0
+
+
+def _write_when_a_worker_ends() -> None:
+    """A child process of multiprocessing ends without running what atexit knows."""
+    global _worker_told
+    process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+    if process is None or util is None or process.parent_process() is None or _worker_told == os.getpid():
+        return
+    _worker_told = os.getpid()
+    util.Finalize(None, _close_all, exitpriority=0)
+
+
+def _close_all() -> None:
+    for recorder in list(_recorders):
+        recorder.close()
 
 
 def _reset_after_fork() -> None:

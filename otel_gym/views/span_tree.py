@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from otel_gym.conventions import MODEL_CALL_ID
+from otel_gym.conventions import MODEL_CALL_ID, REWARD
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.store.executions import Intervals, ids_of, is_root, roots_of, topmost
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import StoredSpan
 from otel_gym.views.model_calls import model_call_records
+from otel_gym.views.rewards import reward_of
 
 
 @dataclass(slots=True)
@@ -18,7 +19,8 @@ class SpanNode:
     """``joined``: no parent was recorded; the span stands here because it ran within this rollout's root.
 
     ``counts``: it belongs to the execution that counts. ``clock_skew``: it starts before its parent does, since their
-    clocks differ; times are shown as they were recorded.
+    clocks differ; times are shown as they were recorded. ``reward``: a root has its execution's,
+    the last one given.
     """
 
     span: StoredSpan
@@ -27,6 +29,7 @@ class SpanNode:
     joined: bool = False
     counts: bool = True
     clock_skew: bool = False
+    reward: float | None = None
 
 
 def span_tree(rollout: RolloutSpans) -> list[SpanNode]:
@@ -35,12 +38,16 @@ def span_tree(rollout: RolloutSpans) -> list[SpanNode]:
     by_id = {(span.trace_id, span.span_id): span for span in rollout.spans}
     nodes = {ids: SpanNode(span, records.get(span.attributes.get(MODEL_CALL_ID, ""))) for ids, span in by_id.items()}
     intervals = Intervals(roots_of(rollout.spans))
-    counting = {ids_of(span) for span in rollout.executions().counting.spans}
+    executions = rollout.executions()
+    counting = {ids_of(span) for span in executions.counting.spans}
+    rewards = {ids_of(each.root): reward_of(executions, each) for each in executions.all if each.root is not None}
     skewed = {ids_of(span) for span in spans_before_their_parent(rollout.spans)}
     top: list[SpanNode] = []
     for (trace_id, span_id), node in nodes.items():
         node.counts = (trace_id, span_id) in counting
         node.clock_skew = (trace_id, span_id) in skewed
+        own = node.span.attributes.get(REWARD)
+        node.reward = rewards.get((trace_id, span_id), float(own) if isinstance(own, int | float) else None)
         parent = nodes.get((trace_id, node.span.parent_span_id or ""))
         if parent is not None and topmost(node.span, by_id).span_id != span_id:
             parent.children.append(node)

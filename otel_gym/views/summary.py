@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from otel_gym.conventions import MODEL_CALL_ID, REQUEST_HEADER, REWARD, UNASSIGNED
+from otel_gym.conventions import MODEL_CALL_ID, REQUEST_HEADER, UNASSIGNED
 from otel_gym.identity import indices_from_rollout_id
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.records.retries import Attempt, logical_calls
@@ -19,6 +19,7 @@ from otel_gym.store.reader import RolloutSpans, natural_key
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.views.layers import is_model_call, without_client_layer
 from otel_gym.views.model_calls import model_call_records
+from otel_gym.views.rewards import reward_of
 
 UNFINISHED = "unfinished"
 
@@ -131,7 +132,7 @@ def summarize_rollout(rollout: RolloutSpans) -> RolloutSummary:
         started_at=(root or execution.spans[0]).start_ns / 10**9,
         duration_ms=_duration_ms(root, execution.spans),
         status=_status(root, execution.spans),
-        reward=_reward(root),
+        reward=reward_of(executions, executions.counting),
         executions=len(executions.all),
         unfinished=sum(span.end_ns is None for span in execution.spans),
         unfinished_calls=sum(is_model_call(span) for span in execution.spans if span.end_ns is None),
@@ -259,11 +260,6 @@ def _status(root: StoredSpan | None, spans: Sequence[StoredSpan]) -> str | None:
     if root.end_ns is None:
         return UNFINISHED
     return "error" if root.status == STATUS_ERROR else "ok"
-
-
-def _reward(root: StoredSpan | None) -> float | None:
-    reward = None if root is None else root.attributes.get(REWARD)
-    return float(reward) if isinstance(reward, int | float) else None
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

@@ -275,7 +275,7 @@ def _entry_of(event: SpanEvent) -> Entry | None:
     item = _json_object(event.attributes.get(names.ITEM))
     if item is None:
         return None
-    if event.name == names.USER_MESSAGE_EVENT:
+    if event.name in (names.USER_MESSAGE_EVENT, names.CONTEXT_MESSAGE_EVENT):
         return UserMessage(item)
     return boundary_of(item) if event.name == names.CONTEXT_BOUNDARY_EVENT else None
 

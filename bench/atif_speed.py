@@ -1,0 +1,127 @@
+"""A long session of Claude Code → ATIF, beside atif-make.
+
+    python bench/atif_speed.py [--lines N] [--rounds N]
+
+Both run as processes of their own and take turns; time is that of the whole process, memory its peak above that of a
+bare interpreter. The session is made here (large_session.py), so the right totals are known. atif-make needs Python
+3.12 or newer: it is put into a scratch environment, if there is one; otherwise its figures are missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from large_session import LINES, Totals, make_session
+from table import Figure, print_table
+
+PEER = "atif-make==0.10.0"
+NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12")
+GREATEST_MEMORY_MB = 150
+LEAST_SPEED = 2.0
+
+# Prints seconds and peak memory in MB of a command's process.
+MEASURE = """
+import resource, subprocess, sys, time
+began = time.perf_counter()
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+"""
+
+
+@dataclass
+class Run:
+    seconds: float
+    peak_mb: float
+
+
+def measured(command: list[str]) -> Run:
+    done = subprocess.run([sys.executable, "-c", MEASURE, *command], check=True, capture_output=True, text=True)
+    seconds, peak = map(float, done.stdout.split())
+    return Run(seconds, peak)
+
+
+def scratch_peer(folder: Path) -> list[str] | None:
+    """The command of atif-make in an environment of its own; None where no Python is new enough."""
+    for name in NEWER_PYTHONS:
+        python = shutil.which(name)
+        if python is None or subprocess.run([python, "-c", "import venv"], capture_output=True).returncode:
+            continue
+        subprocess.run([python, "-m", "venv", str(folder)], check=True)
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PEER]
+        if subprocess.run(pip, capture_output=True).returncode == 0:
+            return [str(folder / "bin" / "atif-make"), "convert", "--quiet"]
+    return None
+
+
+def ours(session: Path, output: Path) -> list[str]:
+    return [sys.executable, "-m", "otel_gym.cli", "convert", "claude-code", str(session), "-o", str(output)]
+
+
+def totals_are_right(document: Path, totals: Totals) -> bool:
+    metrics = json.loads(document.read_bytes())["final_metrics"]
+    return (metrics["total_prompt_tokens"], metrics["total_completion_tokens"], metrics["total_cached_tokens"]) == (
+        totals.prompt_tokens,
+        totals.completion_tokens,
+        totals.cached_tokens,
+    )
+
+
+def figures(folder: Path, lines: int, rounds: int) -> list[Figure]:
+    session = folder / "session.jsonl"
+    totals = make_session(session, lines)
+    peer = scratch_peer(folder / "peer")
+    out, peer_out = folder / "ours", folder / "theirs.json"
+    bare = min(measured([sys.executable, "-c", ""]).peak_mb for _ in range(3))
+    own_runs, peer_runs = [], []
+    for _ in range(rounds):
+        shutil.rmtree(out, ignore_errors=True)
+        own_runs.append(measured(ours(session, out)))
+        if peer is not None:
+            peer_runs.append(measured([*peer, str(session), "-o", str(peer_out)]))
+    memory = max(run.peak_mb for run in own_runs) - bare
+    are_right = totals_are_right(next(out.rglob("trajectory.json")), totals)
+    seconds = statistics.median(run.seconds for run in own_runs)
+    size = session.stat().st_size / 10**6
+    found = [
+        Figure(f"a session of {lines:,} lines, {size:.0f} MB -> ATIF", f"{seconds:.2f} s"),
+        Figure(
+            "the same: peak memory above the interpreter",
+            f"{memory:.0f} MB",
+            f"< {GREATEST_MEMORY_MB} MB",
+            memory < GREATEST_MEMORY_MB,
+        ),
+        Figure("the same: token totals exact", str(are_right), "True", are_right),
+    ]
+    if peer is None:
+        return [
+            *found,
+            Figure("atif-make: needs Python 3.12 or newer, which is not here", "-", f">= {LEAST_SPEED} x", False),
+        ]
+    faster = statistics.median(peer.seconds / own.seconds for peer, own in zip(peer_runs, own_runs, strict=True))
+    peer_memory = max(run.peak_mb for run in peer_runs) - bare
+    return [
+        *found,
+        Figure("atif-make", f"{statistics.median(run.seconds for run in peer_runs):.2f} s, {peer_memory:.0f} MB"),
+        Figure("faster than atif-make", f"{faster:.2f} x", f">= {LEAST_SPEED} x", faster >= LEAST_SPEED),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lines", type=int, default=LINES)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="otel_gym_atif_") as folder:
+        return print_table(figures(Path(folder), options.lines, options.rounds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""``otel-gym import``: what others wrote → spans in a store."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from otel_gym.capture.store_folder import StoreFolderError, check_store_folder
+from otel_gym.cli.common import (
+    DAMAGED,
+    ArgumentCommand,
+    CommandError,
+    Directory,
+    chosen_directory,
+    progress,
+    said_failures,
+)
+from otel_gym.cli.formats import counted
+from otel_gym.identity import InvalidIdError, checked_id
+from otel_gym.ingest.sources import SOURCES
+from otel_gym.ingest.spans import ImportedRollout, Written, write_rollout
+from otel_gym.settings import Settings, read_settings
+from otel_gym.tracing.content_policy import content_policy_from
+
+FOLLOW_EVERY_S = 1.0
+
+app = typer.Typer(help="Bring what others wrote into a store, as spans.", no_args_is_help=True, rich_markup_mode=None)
+
+Paths = Annotated[
+    list[Path], typer.Argument(metavar="PATH...", help="Files, or folders with such files.", show_default=False)
+]
+Rollout = Annotated[
+    str | None,
+    typer.Option(
+        "--rollout",
+        help="Rollout id of the session.  [default: the session's own id]",
+        metavar="ID",
+        show_default=False,
+    ),
+]
+RunId = Annotated[
+    str | None,
+    typer.Option("--run", help="Run id that the spans get.  [default: none]", metavar="ID", show_default=False),
+]
+Follow = Annotated[bool, typer.Option("--follow", help="Go on, and take in what is added, until interrupted.")]
+
+
+@app.callback()
+def import_() -> None:
+    """Bring what others wrote into a store, as spans."""
+
+
+@app.command("claude-code", cls=ArgumentCommand, short_help="Sessions of Claude Code, or its stream-json output.")
+def claude_code(
+    paths: Paths, rollout: Rollout = None, run: RunId = None, follow: Follow = False, directory: Directory = None
+) -> None:
+    """Import sessions of Claude Code: files of ~/.claude/projects, or what `--output-format stream-json` printed.
+
+    Importing again, or a session that has grown, adds nothing twice.
+
+    \b
+    Example:
+        otel-gym import claude-code ~/.claude/projects/-workspace
+        otel-gym import claude-code session.jsonl --rollout 12-0 --run eval-7
+    """
+    _import("claude-code", paths, rollout, run, follow, directory)
+
+
+@app.command("codex", cls=ArgumentCommand, short_help="Sessions of Codex, or its `exec --json` output.")
+def codex(
+    paths: Paths, rollout: Rollout = None, run: RunId = None, follow: Follow = False, directory: Directory = None
+) -> None:
+    """Import sessions of Codex: files of ~/.codex/sessions, or what `codex exec --json` printed.
+
+    Importing again, or a session that has grown, adds nothing twice.
+
+    \b
+    Example:
+        otel-gym import codex ~/.codex/sessions
+        otel-gym import codex rollout-2026-11-29T23-32-14-01a2.jsonl --rollout 12-0
+    """
+    _import("codex", paths, rollout, run, follow, directory)
+
+
+@app.command("atif", cls=ArgumentCommand, short_help="Trajectories in ATIF, 1.0 to 1.8.")
+def atif(
+    paths: Paths, rollout: Rollout = None, run: RunId = None, follow: Follow = False, directory: Directory = None
+) -> None:
+    """Import trajectories in ATIF (Harbor, NeMo Gym, Phoenix …), versions 1.0 to 1.8.
+
+    \b
+    Example:
+        otel-gym import atif trial/agent/trajectory.json --rollout 12-0
+    """
+    _import("atif", paths, rollout, run, follow, directory)
+
+
+def _import(
+    source: str, paths: list[Path], rollout: str | None, run: str | None, follow: bool, directory: Path | None
+) -> None:
+    with said_failures():
+        try:
+            rollout = checked_id(rollout) if rollout else None
+            run = checked_id(run, "run id") if run else None
+            store = chosen_directory(directory)
+            check_store_folder(store)
+        except (InvalidIdError, StoreFolderError) as error:
+            raise CommandError(str(error)) from None
+        settings = read_settings()
+        importing = _Import(SOURCES[source], store, rollout, run, settings)
+        importing.take(paths)
+        while follow:
+            try:
+                time.sleep(FOLLOW_EVERY_S)
+                importing.take(paths)
+            except KeyboardInterrupt:
+                break
+        if importing.damage:
+            raise typer.Exit(DAMAGED)
+
+
+class _Import:
+    """``damage`` is what was said of it, each once."""
+
+    def __init__(
+        self,
+        read: Callable[[Path], list[ImportedRollout]],
+        store: Path,
+        rollout: str | None,
+        run: str | None,
+        settings: Settings,
+    ) -> None:
+        self._read = read
+        self._store = store
+        self._rollout = rollout
+        self._run = run
+        self._policy = content_policy_from(settings, messages=True)
+        self._content_once = settings.content_once
+        self.damage: set[str] = set()
+
+    def take(self, paths: list[Path]) -> None:
+        with progress("importing") as advancing:
+            for path in advancing(paths):
+                self._take(path)
+
+    def _take(self, path: Path) -> None:
+        if not path.exists():
+            raise CommandError(f"{path}: no such file or folder")
+        found = self._read(path)
+        if not found:
+            raise CommandError(f"{path}: nothing here that can be imported")
+        if self._rollout is not None and len(found) > 1:
+            raise CommandError(f"{path} holds {len(found)} sessions, --rollout names one; import them one by one")
+        for rollout in found:
+            rollout.rollout_id = self._rollout or rollout.rollout_id
+            written = write_rollout(self._store, rollout, self._run, self._policy, content_once=self._content_once)
+            self._say(rollout, written)
+
+    def _say(self, rollout: ImportedRollout, written: Written) -> None:
+        for damage in rollout.damage:
+            if damage not in self.damage:
+                print(f"otel-gym: {damage}", file=sys.stderr)
+                self.damage.add(damage)
+        if written.new or written.changed or not written.same:
+            changed = f", {written.changed:,} changed" if written.changed else ""
+            print(f"{rollout.identity_id}: {counted(written.new, 'new span')}{changed}")
+        else:
+            print(f"{rollout.identity_id}: nothing new")

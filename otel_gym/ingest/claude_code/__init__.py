@@ -1,0 +1,146 @@
+"""Sessions of Claude Code → spans: its transcripts, or what a run printed as stream-json.
+
+    for rollout in read_claude_code(Path("~/.claude/projects").expanduser()):
+        write_rollout(store, rollout)
+
+Read are the versions 2.0.70 to 2.1.332. What an unknown newer one adds is counted as dropped, not guessed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from otel_gym.ingest.claude_code.agent_log import AgentLog
+from otel_gym.ingest.claude_code.copies import Copies
+from otel_gym.ingest.claude_code.lines import Damage, parse, rows
+from otel_gym.ingest.claude_code.records import read_row
+from otel_gym.ingest.claude_code.request_bodies import RequestBodies
+from otel_gym.ingest.claude_code.session import SessionLog
+from otel_gym.ingest.claude_code.session_files import (
+    STREAM_JSON,
+    Beginnings,
+    SessionFiles,
+    find_sessions,
+)
+from otel_gym.ingest.claude_code.session_spans import AGENT, add_spans
+from otel_gym.ingest.claude_code.stream_json import StreamReader
+from otel_gym.ingest.spans import ImportedRollout
+
+__all__ = ["read_claude_code"]
+
+
+def read_claude_code(path: Path) -> list[ImportedRollout]:
+    """The sessions at ``path``: a transcript, a stream-json file, or a folder anywhere above some.
+
+    A rollout for each session; a fork holds only what its session added, and says which one it continues. A file that
+    is no session is passed over; OSError if one cannot be read.
+    """
+    sessions = find_sessions(path)
+    copies = Copies(several=len(sessions) > 1)
+    beginnings = Beginnings(sessions)
+    imported = {session.head.session_id for session in sessions}
+    rollouts: list[ImportedRollout] = []
+    for session in sessions:
+        earlier = beginnings.before(session)
+        for other in earlier:
+            if other.head.session_id not in imported:
+                copies.learn(other.paths[0], other.head.session_id)
+        copies.begin(earlier[0].head.session_id if earlier else None, session.head.first_ns)
+        rollout = _read_session(session, copies)
+        if len(rollout.spans) > 1 or rollout.damage:
+            rollouts.append(rollout)
+    return rollouts
+
+
+def _read_session(files: SessionFiles, copies: Copies) -> ImportedRollout:
+    head = files.head
+    rollout = ImportedRollout(head.source, head.session_id, [], service=AGENT)
+    first_index = 0
+    session = SessionLog(head.session_id, head.first_ns or _written_ns(files))
+    stream = StreamReader(session)
+    for path in files.paths:
+        damage = Damage(path, first_index)
+        if head.source == STREAM_JSON:
+            first_index = _read_stream(stream, path, damage)
+        else:
+            first_index = _read_transcript(path, session, copies, damage)
+        _settle(session.main, damage, rollout)
+    if session.main.totals.usage is not None and not session.main.turns:
+        session.main.open_turn("turn without calls", 0, None)
+    for path in files.agents:
+        _read_agent(path, session, rollout)
+    add_spans(rollout, session)
+    return rollout
+
+
+def _written_ns(files: SessionFiles) -> int:
+    """When the file was last written: the one time there is of a source that names none."""
+    return [*files.paths, *files.agents][0].stat().st_mtime_ns
+
+
+def _settle(log: AgentLog, damage: Damage, rollout: ImportedRollout) -> None:
+    log.dropped += damage.records
+    rollout.damage += damage.summary()
+
+
+def _read_stream(reader: StreamReader, path: Path, damage: Damage) -> int:
+    """Returns the place behind its last record."""
+    index = damage.first_index
+    reader.begin_run()
+    for index, row in rows(path, damage):
+        reader.read(row, index, damage)
+    return index + 1
+
+
+def _read_transcript(path: Path, session: SessionLog, copies: Copies, damage: Damage) -> int:
+    """Returns the place behind its last record."""
+    copies.look_ahead(path, session.session_id, damage.first_index)
+    session.bodies.append(RequestBodies(path))
+    index, copied_index = damage.first_index, None
+    for index, row in rows(path, damage):
+        owner = copies.owner(row, index, session.session_id)
+        if owner is not None:
+            session.continues = owner
+            read_row(session, session.main.inherits(), row, index, damage)
+            copied_index = index
+            continue
+        if copied_index is not None:
+            session.main.goes_on(copied_index, session.continues)
+            copied_index = None
+        copies.saw(row, session.session_id)
+        read_row(session, session.log_of(row), row, index, damage)
+    return index + 1
+
+
+def _read_agent(path: Path, session: SessionLog, rollout: ImportedRollout) -> None:
+    damage = Damage(path)
+    log = session.agent(path.stem.removeprefix("agent-"))
+    about = _described(path.with_suffix(".meta.json"), damage)
+    log.agent_type = about.get("agentType") if isinstance(about.get("agentType"), str) else None
+    log.spawned_by = about.get("toolUseId") if isinstance(about.get("toolUseId"), str) else None
+    log.parent_agent_id = about.get("parentAgentId") if isinstance(about.get("parentAgentId"), str) else None
+    session.bodies.append(RequestBodies(path))
+    may_be_copied = True
+    for index, row in rows(path, damage):
+        # What an agent was started with comes first.
+        may_be_copied = may_be_copied and ("uuid" not in row or session.is_of_another(log, row))
+        if may_be_copied and "uuid" in row:
+            read_row(session, log.inherits(), row, index, damage)
+            log.goes_on(index)
+        else:
+            read_row(session, log, row, index, damage)
+    _settle(log, damage, rollout)
+
+
+def _described(path: Path, damage: Damage) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        about = parse(path.read_bytes())
+    except ValueError:
+        about = None
+    if isinstance(about, dict):
+        return about
+    damage.texts.append(f"{path}: no JSON object; which call started this agent is guessed by its prompt")
+    return {}

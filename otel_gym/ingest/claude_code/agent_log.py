@@ -1,0 +1,301 @@
+"""What one agent of a session did, gathered record by record: turns, calls of the model, runs of tools.
+
+It knows neither files nor spans. Times are UTC nanoseconds, None where the record names none. ``index`` is the place
+in the source. What is said is kept as the JSON text of its Responses item, as it will be stored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from otel_gym.ingest.claude_code.lines import json_text
+from otel_gym.records.steps import ContextBoundary, iso_time
+from otel_gym.records.trajectory import boundary_item
+from otel_gym.wire.items.shapes import Item, function_output_item, message_item
+from otel_gym.wire.usage import token_count
+
+
+@dataclass(slots=True)
+class ToolRun:
+    """A tool call, and its result (JSON) once that came. ``prompt``: what the subagent that it starts is told."""
+
+    call_id: str
+    name: str
+    arguments: str
+    index: int
+    started_ns: int
+    time_known: bool
+    agent_type: str | None = None
+    prompt: str | None = None
+    ended_ns: int | None = None
+    result: str | None = None
+    arrival: int | None = None
+    error: dict[str, Any] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def output_item(self) -> Item:
+        output = None if self.result is None else json.loads(self.result)
+        return function_output_item(self.call_id, output["content"] if isinstance(output, dict) else output)
+
+
+@dataclass(slots=True)
+class Call:
+    """One message of the model. ``places`` holds (block index, item as JSON); ``is_cut``: its stream broke off."""
+
+    key: str
+    index: int
+    started_ns: int
+    ended_ns: int
+    response_id: str | None = None
+    request_id: str | None = None
+    request_ref: str | None = None
+    model: str | None = None
+    requested_model: str | None = None
+    effort: str | None = None
+    time_known: bool = False
+    places: list[tuple[int, str]] = field(default_factory=list)
+    usage: dict[str, Any] | None = None
+    stop_reason: str | None = None
+    is_cut: bool = False
+    runs: list[ToolRun] = field(default_factory=list)
+
+    def items(self) -> list[str]:
+        """In the order in which the model made them."""
+        return [text for _, text in sorted(self.places, key=lambda place: place[0])]
+
+    def saw_usage(self, usage: dict[str, Any]) -> None:
+        """The lines of a message may repeat an early count: the largest is the last."""
+        if self.usage is None or _output_tokens(usage) >= _output_tokens(self.usage):
+            self.usage = usage
+
+
+def _output_tokens(usage: dict[str, Any]) -> int:
+    return token_count(usage.get("output_tokens")) or 0
+
+
+@dataclass(slots=True)
+class UserNote:
+    """Something said in the name of the user; ``item`` is JSON."""
+
+    index: int
+    time_ns: int
+    item: str
+
+
+@dataclass(slots=True)
+class BoundaryNote:
+    """The context was made anew. ``summary`` and ``kept``: what later calls saw, items as JSON."""
+
+    index: int
+    time_ns: int
+    kind: str = "compaction"
+    boundary: str = "replace"
+    trigger: str | None = None
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    summary: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    continues: str | None = None
+
+    def item(self) -> str:
+        content = [json.loads(text) for text in self.summary + self.kept]
+        return json_text(
+            boundary_item(
+                ContextBoundary(
+                    content,
+                    kind=self.kind,
+                    boundary=self.boundary,
+                    trigger=self.trigger,
+                    timestamp=iso_time(self.time_ns),
+                    tokens_before=self.tokens_before,
+                    tokens_after=self.tokens_after,
+                )
+            )
+        )
+
+
+@dataclass(slots=True)
+class FailedCall:
+    """An attempt that gave no message; ``attempt`` counts from 0."""
+
+    index: int
+    time_ns: int
+    type: str | None
+    message: str | None
+    status: int | None = None
+    request_id: str | None = None
+    attempt: int | None = None
+
+
+Note = UserNote | BoundaryNote | FailedCall
+
+
+@dataclass(slots=True)
+class Turn:
+    """``error``: it ended because the model could not be reached."""
+
+    key: str
+    index: int
+    opened_ns: int
+    time_known: bool
+    version: str | None = None
+    notes: list[Note] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Totals:
+    """Of the whole run, as the harness says."""
+
+    duration_ms: float | None = None
+    cost_usd: float | None = None
+    usage: dict[str, Any] | None = None
+
+
+class AgentLog:
+    """Fed in the order of the source. ``last_ns``: the last time that was named."""
+
+    def __init__(self, agent_id: str | None, last_ns: int) -> None:
+        self.agent_id = agent_id
+        self.last_ns = last_ns
+        self.turns: list[Turn] = []
+        self.calls: dict[str, Call] = {}
+        self.runs: dict[str, ToolRun] = {}
+        self.totals = Totals()
+        self.version: str | None = None
+        self.agent_type: str | None = None
+        self.spawned_by: str | None = None
+        self.parent_agent_id: str | None = None
+        self.dropped = 0
+        # What each record said, by its uuid: a compaction names the records that it keeps.
+        self.said: dict[str, tuple[str | ToolRun, ...]] = {}
+        # What it was started with: records of another session or agent.
+        self.inherited: AgentLog | None = None
+        self._early: list[Note] = []
+        self._boundary: BoundaryNote | None = None
+        self._continuation: BoundaryNote | None = None
+        self._turn_is_over = False
+        self._arrivals = 0
+
+    def moment(self, time_ns: int | None) -> int:
+        """The time of a record; the last one before it where it names none."""
+        if time_ns is not None:
+            self.last_ns = time_ns
+        return self.last_ns
+
+    def open_turn(self, key: str, index: int, time_ns: int | None) -> Turn:
+        turn = Turn(key, index, self.moment(time_ns), time_ns is not None, self.version, self._early)
+        self._early = []
+        self._turn_is_over = False
+        self.turns.append(turn)
+        return turn
+
+    def end_turn(self) -> None:
+        """What the model does next is a turn of its own, though the source shows nobody who asked for it."""
+        self._turn_is_over = True
+
+    def note_said(self, uuid: Any, said: str | ToolRun) -> None:
+        if isinstance(uuid, str):
+            self.said[uuid] = (*self.said.get(uuid, ()), said)
+
+    def add_user_item(self, item: Item, index: int, time_ns: int | None, uuid: str | None) -> None:
+        text = json_text(item)
+        self.note_said(uuid, text)
+        self.add_note(UserNote(index, self.moment(time_ns), text))
+
+    def add_note(self, note: Note) -> None:
+        (self.turns[-1].notes if self.turns else self._early).append(note)
+
+    def add_call(self, key: str, index: int, time_ns: int | None) -> Call:
+        """The call of that name, made now if it is new. It began when the record before it was made."""
+        call = self.calls.get(key)
+        if call is None:
+            before = self.last_ns
+            if not self.turns or self._turn_is_over:
+                self.open_turn(f"turn of {key}", index, None)
+            call = self.calls[key] = Call(key, index, before, before)
+            self.turns[-1].calls.append(call)
+            self.turns[-1].error = None
+        call.ended_ns = self.moment(time_ns)
+        call.time_known = call.time_known or time_ns is not None
+        call.started_ns = min(call.started_ns, call.ended_ns)
+        return call
+
+    def run_of(self, call_id: str) -> ToolRun | None:
+        run = self.runs.get(call_id)
+        return self.inherited.runs.get(call_id) if run is None and self.inherited is not None else run
+
+    def inherits(self) -> AgentLog:
+        """The log for copied records: context of what follows, counted where they were made."""
+        if self.inherited is None:
+            self.inherited = AgentLog(None, self.last_ns)
+        return self.inherited
+
+    def goes_on(self, index: int, continues: str | None = None) -> None:
+        """What was inherited is context of what follows: it stands in a boundary, where nobody counts it."""
+        if self.inherited is None:
+            return
+        self.last_ns = max(self.last_ns, self.inherited.last_ns)
+        if self._continuation is None:
+            self._continuation = BoundaryNote(index, self.last_ns, kind="continuation", boundary="append")
+            self._continuation.continues = continues
+            self.add_note(self._continuation)
+        self._continuation.kept = self.inherited.context()
+
+    def next_arrival(self) -> int:
+        self._arrivals += 1
+        return self._arrivals
+
+    def last_call(self) -> Call | None:
+        return next((turn.calls[-1] for turn in reversed(self.turns) if turn.calls), None)
+
+    def add_boundary(self, note: BoundaryNote) -> None:
+        self._boundary = note
+        self.add_note(note)
+
+    def add_summary(self, content: Any, index: int, time_ns: int | None) -> None:
+        """The summary of the boundary before it; where that is missing, the summary tells of it."""
+        boundary, self._boundary = self._boundary, None
+        if boundary is None:
+            boundary = BoundaryNote(index, self.moment(time_ns))
+            self.add_note(boundary)
+        boundary.summary = [json_text(message_item("user", content))]
+
+    def forget_records(self) -> None:
+        """Nothing more is read: what each record said is not asked for again."""
+        self.said.clear()
+
+    def texts_of(self, uuids: list[str]) -> list[str]:
+        """The items of the records with these uuids, those that said something."""
+        found = (said for uuid in uuids for said in self.said.get(uuid, ()))
+        return [said if isinstance(said, str) else json_text(said.output_item()) for said in found]
+
+    def uuids_between(self, first: str, last: str) -> list[str]:
+        uuids = list(self.said)
+        if first not in self.said:
+            return []
+        begin = uuids.index(first)
+        return uuids[begin : uuids.index(last, begin) + 1] if last in uuids[begin:] else uuids[begin:]
+
+    def context(self) -> list[str]:
+        """What a call after the last record would see, items as JSON."""
+        items: list[str] = []
+        for entry in self._entries():
+            if isinstance(entry, UserNote):
+                items.append(entry.item)
+            elif isinstance(entry, BoundaryNote):
+                items = ([] if entry.boundary == "replace" else items) + entry.summary + entry.kept
+            elif isinstance(entry, Call):
+                items += entry.items()
+                runs = sorted((run for run in entry.runs if run.result is not None), key=lambda run: run.arrival or 0)
+                items += [json_text(run.output_item()) for run in runs]
+        return items
+
+    def _entries(self) -> Iterator[Note | Call]:
+        for turn in self.turns:
+            yield from sorted([*turn.notes, *turn.calls], key=lambda entry: entry.index)
+        yield from self._early

@@ -1,0 +1,97 @@
+"""The agents of one session, and whose record is whose."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from otel_gym.ingest.claude_code.agent_log import AgentLog, ToolRun
+from otel_gym.ingest.claude_code.lines import Row
+from otel_gym.ingest.claude_code.request_bodies import RequestBodies
+from otel_gym.records.steps import iso_time
+
+
+class SessionLog:
+    """The agents of a session: ``main``, and ``agents`` by id."""
+
+    def __init__(self, session_id: str, first_ns: int) -> None:
+        self.session_id = session_id
+        self.main = AgentLog(None, first_ns)
+        # Of a fork: the session that it copied.
+        self.continues: str | None = None
+        self.agents: dict[str, AgentLog] = {}
+        self.versions: list[str] = []
+        self.bodies: list[RequestBodies] = []
+        self.requests: dict[str, RequestBodies] = {}
+        self._first_ns = first_ns
+        # Sidechains of old versions name no agent: a record's agent is that of its parent.
+        self._sidechains: dict[str, str] = {}
+
+    def agent(self, agent_id: str) -> AgentLog:
+        if agent_id not in self.agents:
+            self.agents[agent_id] = AgentLog(agent_id, self._first_ns)
+        return self.agents[agent_id]
+
+    def log_of(self, row: Row) -> AgentLog:
+        """Whose record of the main file it is."""
+        if row.get("isSidechain") is not True:
+            return self.main
+        agent_id = row.get("agentId")
+        if not isinstance(agent_id, str):
+            uuid = str(row.get("uuid"))
+            agent_id = self._sidechains.get(str(row.get("parentUuid")), f"sidechain-{uuid}")
+            self._sidechains[uuid] = agent_id
+        return self.agent(agent_id)
+
+    def noticed(self, notice: dict[str, str], time_ns: int | None) -> None:
+        """A task in the background ended."""
+        run = self._run_of_task(notice)
+        if run is None:
+            return
+        if "status" in notice:
+            run.extra["background_status"] = notice["status"]
+        if time_ns is not None:
+            run.extra.setdefault("background_ended_at", iso_time(time_ns))
+
+    def _run_of_task(self, notice: dict[str, str]) -> ToolRun | None:
+        """By the id of the call; where the notice lacks it, by the id of the task that the call's receipt names."""
+        logs = (self.main, *self.agents.values())
+        call_id, task_id = notice.get("tool-use-id"), notice.get("task-id")
+        if call_id is not None:
+            return next((log.runs[call_id] for log in logs if call_id in log.runs), None)
+        runs = (run for log in logs for run in log.runs.values())
+        return next((run for run in runs if task_id and task_id in _tasks_of(run)), None)
+
+    def is_of_another(self, log: AgentLog, row: Row) -> bool:
+        """Whether an agent's file holds a record of another agent, whose context it was started with."""
+        others = [other for other in (self.main, *self.agents.values()) if other is not log]
+        key = call_key(row, 0) if row.get("type") == "assistant" and row.get("requestId") else None
+        return any(row.get("uuid") in other.said or key in other.calls for other in others)
+
+
+def _tasks_of(run: ToolRun) -> tuple[Any, Any]:
+    return run.extra.get("background_task_id"), run.extra.get("agent_id")
+
+
+def call_key(row: Row, index: int) -> str:
+    """What the records of one message share, and no two messages do: gateways leave out one id or the other."""
+    message = row.get("message")
+    message_id = text_of(message.get("id")) if isinstance(message, dict) else None
+    ids = (text_of(row.get("requestRef")), text_of(row.get("requestId")), message_id)
+    if not any(ids):
+        return f"record {row.get('uuid') or index}"
+    return " ".join(one or "-" for one in ids)
+
+
+def text_of(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def number_of(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
