@@ -15,6 +15,7 @@ from otel_gym.ingest.spans import ImportedRollout, stored_spans, write_rollout
 from otel_gym.records.atif_fields import Json
 from otel_gym.store.reader import RolloutSpans, open_store
 from otel_gym.store.span import StoredSpan
+from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.views.atif import atif_files_of_spans, atif_of_spans
 from otel_gym.views.trajectory import trajectories
 from tests.atif.documents import FIXTURES, VALID, agent, call, document, read, results, user, valid_documents
@@ -249,3 +250,18 @@ def test_a_file_that_grew_adds_nothing_twice(tmp_path: Path) -> None:
     stored = list(open_store(tmp_path / "store").spans("s"))
     assert atif_of_spans(stored) == document(*steps)
     assert len(stored) == len(imported(tmp_path, document(*steps)).spans)
+
+
+def test_without_content_the_steps_stay_and_what_was_said_does_not(tmp_path: Path) -> None:
+    said = "secret words"
+    extra = {"extra": {"note": said}}
+    found = results({"source_call_id": "c", "content": said, **extra}, {"content": said})
+    made = agent(said, reasoning_content=said, tool_calls=[call("c", path=said)], observation=found, **extra)
+    managed = {"extra": {"context_management": {"type": "compaction", "boundary": "replace", "why": said}}}
+    boundary = {"source": "system", "message": said, "observation": results({"content": said}), **managed}
+    value = document(user(said), made, boundary, {**made, "is_copied_context": True}, notes=said, **extra)
+    spans = stored_spans(imported(tmp_path, value), policy=ContentPolicy(bodies=False))
+    assert said not in repr(spans)
+    kept = atif_of_spans(spans)
+    assert [step["source"] for step in kept["steps"]] == ["user", "agent", "system", "agent"]
+    assert kept["steps"][1]["tool_calls"] == [call("c")]
