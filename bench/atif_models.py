@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -86,14 +87,23 @@ def environment(folder: Path) -> Path:
     python = folder / "bin" / "python"
     if python.is_file() and _runs(python, "import atif, harbor"):
         return python
-    base = next((name for name in PYTHONS if _runs(name, "import sys; sys.exit(sys.version_info < (3, 12))")), None)
+    found = (
+        name for name in (*PYTHONS, *_of_pyenv()) if _runs(name, "import sys; sys.exit(sys.version_info < (3, 12))")
+    )
+    base = next(found, None)
     if base is None:
-        raise MissingError("harbor needs Python 3.12 or newer, and there is none on the PATH: install python3.12")
+        raise MissingError("harbor needs Python 3.12 or newer, and neither PATH nor pyenv has one: install python3.12")
     print(f"making {folder} with {base} and {' '.join(PACKAGES)}", file=sys.stderr)
     for command in ([base, "-m", "venv", str(folder)], [str(python), "-m", "pip", "install", "--quiet", *PACKAGES]):
         if subprocess.run(command, check=False).returncode:
             raise MissingError(f"{' '.join(command)} failed: see above")
     return python
+
+
+def _of_pyenv() -> list[str]:
+    """What pyenv has installed, also where its shims are not told to use it."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    return sorted(map(str, root.glob("versions/3.*/bin/python")), reverse=True)
 
 
 def _runs(python: str | Path, program: str) -> bool:

@@ -492,8 +492,18 @@ def _boundary(step: Json, managed: Json) -> Item:
     contents = [result.get("content") for result in value_at(step, "observation.results") or ()]
     shown = [content for content in contents if content] or [step["message"]]
     content = [message_item("user", parts) for parts in (item_parts("user", each) for each in shown) if parts]
-    kind, boundary = str(managed.get("type") or "compaction"), str(managed.get("boundary") or "replace")
-    return boundary_item(ContextBoundary(content, kind, boundary, timestamp=step.get("timestamp")))
+    trigger = managed.get("trigger")
+    made = ContextBoundary(
+        content,
+        kind=str(managed.get("type") or "compaction"),
+        boundary=str(managed.get("boundary") or "replace"),
+        trigger=trigger if isinstance(trigger, str) else None,
+        timestamp=step.get("timestamp"),
+        tokens_before=token_count(managed.get("tokens_before")),
+        tokens_after=token_count(managed.get("tokens_after")),
+        keeps_instructions=managed.get("keeps_instructions") is not False,
+    )
+    return boundary_item(made)
 
 
 def _interval(extra: Any) -> tuple[int, int] | None:

@@ -48,13 +48,26 @@ def read_runs(path: Path) -> list[AtifRun]:
     if not path.is_dir():
         documents = _documents(path)
         return _runs(path.parent, documents, {**documents, **_files_beside(path, documents)})
-    runs = []
+    runs: list[AtifRun] = []
+    refused: list[str] = []
     for folder in sorted({file.parent for file in path.rglob("*.json")}):
-        found = {name: file for path in sorted(folder.glob("*.json")) for name, file in _documents_if_any(path)}
+        found = _documents_of_folder(folder, refused)
         runs += _runs(folder, found, found)
     if not runs:
-        raise AtifError(f"{path}: no ATIF document in it")
+        raise AtifError("; ".join(refused) or f"{path}: no ATIF document in it")
+    runs[0].damage += refused
     return runs
+
+
+def _documents_of_folder(folder: Path, refused: list[str]) -> dict[str, AtifFile]:
+    """Other JSON files are passed over; what was refused is added to ``refused``, and costs no other file."""
+    found: dict[str, AtifFile] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            found |= _documents(path) if _is_atif(path) else {}
+        except AtifError as problem:
+            refused.append(str(problem))
+    return found
 
 
 def _runs(folder: Path, documents: Mapping[str, AtifFile], files: Mapping[str, AtifFile]) -> list[AtifRun]:
@@ -64,11 +77,6 @@ def _runs(folder: Path, documents: Mapping[str, AtifFile], files: Mapping[str, A
     }
     mains = [name for name in documents if name not in named]
     return [_run(folder, name, files) for name in mains or list(documents)[:1]]
-
-
-def _documents_if_any(path: Path) -> Iterator[tuple[str, AtifFile]]:
-    if _is_atif(path):
-        yield from _documents(path).items()
 
 
 def _is_atif(path: Path) -> bool:
@@ -141,12 +149,19 @@ def _files_beside(path: Path, documents: Mapping[str, AtifFile]) -> dict[str, At
     waiting = [file.document for file in documents.values()]
     while waiting:
         for name in _names_of_others(waiting.pop(), {}):
-            other = (folder / name).resolve()
-            if name in found or name in documents or not other.is_relative_to(folder) or not other.is_file():
-                continue
-            found[name] = next(iter(_documents(other).values()))
-            waiting.append(found[name].document)
+            file = None if name in found or name in documents else _file_in(folder, name)
+            if file is not None:
+                found[name] = file
+                waiting.append(file.document)
     return found
+
+
+def _file_in(folder: Path, name: str) -> AtifFile | None:
+    try:
+        path = (folder / name).resolve()
+        return next(iter(_documents(path).values())) if path.is_relative_to(folder) and path.is_file() else None
+    except (AtifError, OSError, ValueError):  # no document, or no name that a file can have
+        return None
 
 
 def _run(folder: Path, main: str, files: Mapping[str, AtifFile]) -> AtifRun:
@@ -158,7 +173,7 @@ def _run(folder: Path, main: str, files: Mapping[str, AtifFile]) -> AtifRun:
         damage += [f"{folder / name}: {wrong}" for wrong in files[name].wrong]
         for other in _names_of_others(files[name].document, files):
             if other not in files:
-                damage.append(f"{folder / other}: {name} refers to it, but it is not there: put it beside")
+                damage.append(f"{folder / other}: {name} refers to it, but there is no ATIF document: put it there")
             elif other not in mine:
                 mine[other] = files[other]
                 waiting.append(other)

@@ -92,7 +92,7 @@ def atif_of(
     main = writer.document(trajectory, rollout_id, extra)
     files = writer.continued(main, MAIN_FILE) if continue_in_files else {MAIN_FILE: main}
     documents = {**files, **writer.files}
-    read = {name: AtifTrajectory.model_validate(well_formed(document)) for name, document in documents.items()}
+    read = {name: AtifTrajectory.model_validate(document) for name, document in documents.items()}
     return AtifExport(read, writer.media.files)
 
 
@@ -112,7 +112,8 @@ class _Writer:
         self._ids.add(trajectory_id)
         subagents, refs = self._subagents(trajectory, trajectory_id)
         of_no_call = refs.pop(_NO_CALL, None)
-        steps = Steps(trajectory, refs, self.media).made() or [_nothing_done()]
+        # Each for itself: to look at a whole long document at once costs its size again.
+        steps = list(map(well_formed, Steps(trajectory, refs, self.media).made())) or [_nothing_done()]
         if of_no_call is not None:
             observation = steps[-1].setdefault("observation", {"results": []})
             observation["results"].append({"subagent_trajectory_ref": of_no_call})
@@ -128,12 +129,11 @@ class _Writer:
             "session_id": self._session_id,
             "trajectory_id": trajectory_id,
             "agent": _known(agent),
-            "steps": _numbered(steps),
             "final_metrics": totals,
             "extra": {**extra, **_of_the_run(trajectory, steps)},
-            "subagent_trajectories": subagents if self._embeds and subagents else None,
         }
-        return _known(document)
+        embedded = {"subagent_trajectories": subagents} if self._embeds and subagents else {}
+        return {**well_formed(_known(document)), "steps": _numbered(steps), **embedded}
 
     def _subagents(self, trajectory: Trajectory, parent_id: str) -> tuple[list[Json], dict[str, list[Json]]]:
         """Their documents, and by call id what refers to them."""

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import atif
 import pytest
+from hypothesis import HealthCheck, given, settings
 
-from otel_gym.records.atif_lint import lint
+from otel_gym.ingest.atif import read_atif
+from otel_gym.ingest.spans import stored_spans
+from otel_gym.records.atif_lint import errors, lint
 from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult, UserMessage
 from otel_gym.records.trajectory import AgentTelemetry, Trajectory, trajectory_of
+from otel_gym.store.reader import RolloutSpans
 from otel_gym.views.atif import AtifExport, atif_of
+from otel_gym.views.trajectory import trajectories
 from otel_gym.wire.items.shapes import Item, function_call_item, message_item, reasoning_item
 from otel_gym.wire.usage import TokenStats
+from tests.atif.documents import Json, valid_documents
 from tests.trajectory.running_example import BERLIN, PARIS, built, from_spans, iso
 
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\npixel").decode()
@@ -313,3 +320,41 @@ def test_times_never_go_back_and_texts_are_well_formed() -> None:
 def test_what_the_harness_says_of_the_cost_is_the_total_where_no_step_says_its_own() -> None:
     value = written(atif_of(trajectory(says("go"), answers(), total_cost_usd=0.5), rollout_id="0-0"))
     assert value["final_metrics"]["total_cost_usd"] == 0.5
+
+
+@settings(suppress_health_check=list(HealthCheck), max_examples=60, deadline=None)
+@given(valid_documents())
+def test_what_was_imported_is_written_as_a_document_that_is_valid(tmp_path: Path, value: Json) -> None:
+    (tmp_path / "trajectory.json").write_text(json.dumps(value))
+    [rollout] = read_atif(tmp_path / "trajectory.json")
+    for read in trajectories(RolloutSpans(None, "r", stored_spans(rollout))):
+        for embeds in (True, False):
+            export = atif_of(read, rollout_id="r", embed_subagents=embeds, continue_in_files=True)
+            for name in export.documents:
+                made = json.loads(export.files()[name])
+                atif.Trajectory.model_validate(made)
+                assert errors(made) == []
+
+
+def test_our_own_document_is_read_as_the_trajectory_that_it_was_written_from(tmp_path: Path) -> None:
+    boundary = ContextBoundary([message_item("user", "sum")], trigger="auto", tokens_before=9, keeps_instructions=False)
+    ran = ToolResult("c", "x", iso(2), iso(3), 1000.0, error_message="no", error_data={"code": 1})
+    step = calls(("c", "a"), gave=(ran,))
+    step.started_at, step.ended_at = iso(1), iso(2)
+    step.stop_reason, step.response_id, step.request_id = "tool_use", "r", "q"
+    killed = AgentStep(started_at=iso(5), is_unfinished=True)
+    told = trajectory(
+        says("go"), step, boundary, AgentStep(error="timeout", started_at=iso(4), ended_at=iso(5)), killed
+    )
+    for path, content in atif_of(told, rollout_id="0-0", reward=0.5).files().items():
+        (tmp_path / path).write_bytes(content)
+    [rollout] = read_atif(tmp_path)
+    spans = stored_spans(rollout)
+    [again] = trajectories(RolloutSpans(None, rollout.identity_id, spans))
+    assert again.items()[:4] == told.items()[:4]
+    names = {"stop_reason", "response_id", "request_id", "started_at", "ended_at", "error", "unfinished"}
+    assert [each.model_dump(include=names) for each in again.generations] == [
+        each.model_dump(include=names) for each in told.generations
+    ]
+    assert again.complete is False
+    assert spans[0].attributes["gym.reward"] == 0.5

@@ -15,6 +15,7 @@ from otel_gym.ingest.spans import ImportedRollout, stored_spans, write_rollout
 from otel_gym.records.atif_fields import Json
 from otel_gym.store.reader import RolloutSpans, open_store
 from otel_gym.store.span import StoredSpan
+from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.views.atif import atif_files_of_spans, atif_of_spans
 from otel_gym.views.trajectory import trajectories
 from tests.atif.documents import FIXTURES, VALID, agent, call, document, read, results, user, valid_documents
@@ -171,7 +172,7 @@ def test_files_that_go_on_and_those_of_subagents_are_one_rollout(tmp_path: Path)
 def test_a_file_that_is_referred_to_and_missing_is_said() -> None:
     [rollout] = read_atif(FIXTURES / "valid" / "07_continuation.json")
     assert rollout.identity_id == "run-1"
-    assert "trajectory.cont-2.json" in rollout.damage[0] and "not there" in rollout.damage[0]
+    assert "trajectory.cont-2.json" in rollout.damage[0] and "put it there" in rollout.damage[0]
 
 
 def test_a_wrapper_is_opened_and_a_session_finds_its_subagent_as_before_1_7(tmp_path: Path) -> None:
@@ -186,8 +187,9 @@ def test_a_wrapper_is_opened_and_a_session_finds_its_subagent_as_before_1_7(tmp_
 def test_a_reference_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(json.dumps(document(user())))
     (tmp_path / "run").mkdir()
-    rollout = imported(tmp_path / "run", document(user(), continued_trajectory_ref="../other.json"))
-    assert len(rollout.damage) == 1
+    for name in ("../other.json", str(tmp_path / "other.json"), "a\0b", "x" * 5000):
+        rollout = imported(tmp_path / "run", document(user(), continued_trajectory_ref=name))
+        assert len(rollout.damage) == 1
 
 
 def test_times_of_our_own_extra_are_the_times_of_the_spans(tmp_path: Path) -> None:
@@ -223,3 +225,43 @@ def test_what_is_no_document_is_refused_with_its_name(tmp_path: Path, text: str)
 def test_spans_of_no_document_give_none() -> None:
     with pytest.raises(ValueError, match="no span says"):
         atif_of_spans([])
+
+
+def test_a_file_that_is_refused_costs_no_other_file_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(document(user(reward=1))))
+    (tmp_path / "b.json").write_text(json.dumps(document(user())))
+    [rollout] = read_atif(tmp_path)
+    assert rollout.damage == [f"{tmp_path / 'a.json'}: reward: Extra inputs are not permitted in step 1"]
+    (tmp_path / "b.json").unlink()
+    with pytest.raises(AtifError, match=r"a\.json: reward"):
+        read_atif(tmp_path)
+
+
+def test_a_file_that_grew_adds_nothing_twice(tmp_path: Path) -> None:
+    steps = [
+        user(),
+        agent("", tool_calls=[call("c")], observation=results({"content": "x"})),
+        agent("b"),
+        user(),
+        agent(),
+    ]
+    for length in range(1, len(steps) + 1):
+        write_rollout(tmp_path / "store", imported(tmp_path, document(*steps[:length])))
+    stored = list(open_store(tmp_path / "store").spans("s"))
+    assert atif_of_spans(stored) == document(*steps)
+    assert len(stored) == len(imported(tmp_path, document(*steps)).spans)
+
+
+def test_without_content_the_steps_stay_and_what_was_said_does_not(tmp_path: Path) -> None:
+    said = "secret words"
+    extra = {"extra": {"note": said}}
+    found = results({"source_call_id": "c", "content": said, **extra}, {"content": said})
+    made = agent(said, reasoning_content=said, tool_calls=[call("c", path=said)], observation=found, **extra)
+    managed = {"extra": {"context_management": {"type": "compaction", "boundary": "replace", "why": said}}}
+    boundary = {"source": "system", "message": said, "observation": results({"content": said}), **managed}
+    value = document(user(said), made, boundary, {**made, "is_copied_context": True}, notes=said, **extra)
+    spans = stored_spans(imported(tmp_path, value), policy=ContentPolicy(bodies=False))
+    assert said not in repr(spans)
+    kept = atif_of_spans(spans)
+    assert [step["source"] for step in kept["steps"]] == ["user", "agent", "system", "agent"]
+    assert kept["steps"][1]["tool_calls"] == [call("c")]
