@@ -42,6 +42,7 @@ def test_each_example_of_the_python_page_prints_what_it_says_by_itself(tmp_path:
         "rollout_id=13-0",
         "rollout_id=14-0",
         "rollout_id=15-0",
+        "rollout_id=16-0",
     ]
     store = Store(tmp_path / "otel_gym_store")
     assert results(store, "14-0") == [
