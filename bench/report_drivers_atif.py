@@ -178,7 +178,7 @@ def _trajectory(entries: list[Entry]) -> Trajectory:
 
 
 def _document(trajectory: Trajectory) -> Object:
-    return atif_of(trajectory, rollout_id="0-0", agent_version="1").document.written()
+    return atif_of(trajectory, rollout_id="0-0", agent_version="1").written["trajectory.json"]
 
 
 ATIF_DRIVERS: tuple[tuple[Callable[[Path], bool], Callable[[Path, Object, Bench], Iterator[str]]], ...] = (

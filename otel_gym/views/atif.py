@@ -43,10 +43,14 @@ _EXTRA_TOTALS = ("reasoning_tokens", "cache_creation_input_tokens", "total_token
 
 @dataclass(frozen=True, slots=True)
 class AtifExport:
-    """Documents by file name, the main one first, and the media that they refer to by relative path."""
+    """What was written, by file name, the main document first, and the media that it refers to by relative path."""
 
-    documents: dict[str, AtifTrajectory]
+    written: dict[str, Json]
     media: dict[str, bytes]
+
+    @property
+    def documents(self) -> dict[str, AtifTrajectory]:
+        return {name: AtifTrajectory.model_validate(well_formed(document)) for name, document in self.written.items()}
 
     @property
     def document(self) -> AtifTrajectory:
@@ -54,16 +58,15 @@ class AtifExport:
 
     def files(self) -> dict[str, bytes]:
         """Everything that has to be written, by path below one folder."""
-        return {**{name: atif_json(document) for name, document in self.documents.items()}, **self.media}
+        return {**{name: atif_json(document) for name, document in self.written.items()}, **self.media}
 
 
-def atif_json(document: AtifTrajectory) -> bytes:
-    """The text of a file, UTF-8."""
-    written = document.written()
+def atif_json(document: Json) -> bytes:
+    """The text of a file, UTF-8. What strict JSON cannot say is null, or U+FFFD."""
     try:
-        return orjson.dumps(written, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    except TypeError:  # an integer beyond 64 bits
-        return (json.dumps(written, indent=2, ensure_ascii=False) + "\n").encode()
+        return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # an integer beyond 64 bits, a lone surrogate
+        return (json.dumps(well_formed(document), indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def atif_of(
@@ -92,8 +95,7 @@ def atif_of(
     main = writer.document(trajectory, rollout_id, extra)
     files = writer.continued(main, MAIN_FILE) if continue_in_files else {MAIN_FILE: main}
     documents = {**files, **writer.files}
-    read = {name: AtifTrajectory.model_validate(document) for name, document in documents.items()}
-    return AtifExport(read, writer.media.files)
+    return AtifExport(documents, writer.media.files)
 
 
 class _Writer:
@@ -113,7 +115,7 @@ class _Writer:
         subagents, refs = self._subagents(trajectory, trajectory_id)
         of_no_call = refs.pop(_NO_CALL, None)
         # Each for itself: to look at a whole long document at once costs its size again.
-        steps = list(map(well_formed, Steps(trajectory, refs, self.media).made())) or [_nothing_done()]
+        steps = Steps(trajectory, refs, self.media).made() or [_nothing_done()]
         if of_no_call is not None:
             observation = steps[-1].setdefault("observation", {"results": []})
             observation["results"].append({"subagent_trajectory_ref": of_no_call})
@@ -133,7 +135,7 @@ class _Writer:
             "extra": {**extra, **_of_the_run(trajectory, steps)},
         }
         embedded = {"subagent_trajectories": subagents} if self._embeds and subagents else {}
-        return {**well_formed(_known(document)), "steps": _numbered(steps), **embedded}
+        return {**_known(document), "steps": _numbered(steps), **embedded}
 
     def _subagents(self, trajectory: Trajectory, parent_id: str) -> tuple[list[Json], dict[str, list[Json]]]:
         """Their documents, and by call id what refers to them."""
