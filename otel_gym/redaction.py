@@ -144,9 +144,9 @@ class Redactor:
         texts = [value for value in values if type(value) is str]
         kinds = set(map(type, values))
         if not kinds <= _SIMPLE:
-            if not kinds <= _SIMPLE_OR_TUPLE:
+            if not kinds <= _SIMPLE_OR_ITEMS:
                 return False
-            for items in [value for value in values if type(value) is tuple]:
+            for items in [value for value in values if type(value) in _ITEMS]:
                 if not _SIMPLE.issuperset(map(type, items)):
                     return False
                 texts += [item for item in items if type(item) is str]
@@ -249,7 +249,8 @@ _KNOWN = 4096
 _NOTHING = Finding(0, 0)
 _READ_NAMES = ("gym.", "nemo.gym.", "gen_ai.")
 _SIMPLE = frozenset({str, int, float, bool, type(None)})
-_SIMPLE_OR_TUPLE = _SIMPLE | {tuple}
+_ITEMS = frozenset({tuple, list})
+_SIMPLE_OR_ITEMS = _SIMPLE | _ITEMS
 
 # Strings of JSON, also one that is cut off: else each of the quotes in it would be tried as the start of another.
 _STRING = re.compile(

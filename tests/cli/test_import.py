@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -116,23 +117,41 @@ def test_without_content_nothing_that_was_said_is_kept(
     assert any("gen_ai.usage.input_tokens" in span.attributes for span in rollout.spans)
 
 
+# A shell that runs the tests in the background leaves SIGINT ignored.
+FOLLOW = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from otel_gym.cli.main import app
+app(sys.argv[1:])
+"""
+
+
 def test_a_session_is_followed_while_it_grows(tmp_path: Path) -> None:
     session, store = tmp_path / "session.jsonl", tmp_path / "store"
     content = SESSION.read_bytes()
     session.write_bytes(content[: len(content) // 2])
-    command = ["-m", "otel_gym.cli", "import", "claude-code", session, "--rollout", "1-0", "--follow", "--dir", store]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(["", *sys.path])}
-    following = subprocess.Popen([sys.executable, *map(str, command)], env=environ, stdout=subprocess.PIPE, text=True)
-    assert following.stdout is not None
-    assert "new spans" in following.stdout.readline()
-    shutil.copy(SESSION, session)
-    for _ in range(20):
-        if "new span" in following.stdout.readline():
-            break
-    following.send_signal(signal.SIGINT)
-    deadline = time.monotonic() + 10
-    while following.poll() is None and time.monotonic() < deadline:
-        following.stdout.readline()
-    assert following.wait(10) == 0
-    [rollout] = open_store(store).rollouts()
-    assert sum(span.attributes.get("gen_ai.operation.name") == "chat" for span in rollout.spans) == 2
+    command = ["import", "claude-code", session, "--rollout", "1-0", "--follow", "--dir", store]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    following = subprocess.Popen([sys.executable, "-c", FOLLOW, *map(str, command)], env=environ)
+    try:
+        wait_for(lambda: calls_in(store) == 1)
+        shutil.copy(SESSION, session)
+        wait_for(lambda: calls_in(store) == 2)
+    finally:
+        following.send_signal(signal.SIGINT)
+        code = following.wait(20)
+    assert code == 0
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def calls_in(store: Path) -> int:
+    if not (store / "spans").is_dir():
+        return 0
+    spans = [span for rollout in open_store(store).rollouts() for span in rollout.spans]
+    return sum(span.attributes.get("gen_ai.operation.name") == "chat" for span in spans)
