@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +51,7 @@ from otel_gym.store.parquet import (
 )
 from otel_gym.store.repair import Damage, problem_of
 from otel_gym.store.rows import REQUEST, RESPONSE, ROLLOUT, RUN, SPAN, TRACE, LineRows, Row, rank
+from otel_gym.store.span import StoredSpan
 from otel_gym.store.whole_requests import RequestsInOrder
 
 __all__ = ["Compaction", "Left", "LockedError", "PartError", "SealedFile", "compact", "remove_sealed", "seal"]
@@ -411,6 +412,7 @@ class _Work:
                     rows += self.lines.rows(line, part.file.rollout_id)
             except MalformedLineError as error:
                 damaged += 1
+                rows += self.lines.rows_of_spans(error.spans, part.file.rollout_id)
                 where = f"counted from byte {part.start}: " if part.start else ""
                 self.done.damage.append(Damage(part.file.path, number, f"{where}{error}", _STAYS))
         damaged += len(self.requests.gaps)
@@ -423,9 +425,8 @@ class _Work:
         self.requests.begin_file()
         for line in self.reader.lines(descriptor, 0, start):
             if REQUEST_BODY_KEY in bytes(line):
-                with suppress(MalformedLineError):
-                    for span in spans_of_line(bytes(line)):
-                        self.requests.note(span)
+                for span in _readable_spans(bytes(line)):
+                    self.requests.note(span)
 
     def _known_spans(self, rollout_ids: Iterable[str]) -> dict[str, dict[Key, Path]]:
         """The spans of these rollouts that parts of the target hold already, with their part."""
@@ -574,6 +575,13 @@ class _Work:
         except PartError as error:
             self.done.damage.append(Damage(part, 0, str(error), "its live files are kept; delete it, compact again"))
             return False
+
+
+def _readable_spans(line: bytes) -> Sequence[StoredSpan]:
+    try:
+        return spans_of_line(line)
+    except MalformedLineError as error:
+        return error.spans
 
 
 def _rollouts_of(rows: list[Row]) -> set[tuple[str | None, str]]:
