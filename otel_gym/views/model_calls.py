@@ -63,7 +63,8 @@ def record_of(span: StoredSpan, call_index: int) -> ModelCallRecord:
     if names.MODEL_CALL_ID not in span.attributes:
         return _record_of_attributes(span, call_index)
     if span.end_ns is None:
-        said = {name: span.attributes.get(key) for name, key in _SAID_AT_START.items()}
+        facts = _Facts(span.attributes)
+        said = {name: facts.text(key) for name, key in _SAID_AT_START.items()}
         return _record_of_attributes(span, call_index).model_copy(update=_known(said))
     record = build_model_call_record(exchange_of(span), call_index)
     if names.REQUEST_BODY in span.attributes or names.RESPONSE_BODY in span.attributes:
