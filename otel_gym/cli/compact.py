@@ -49,8 +49,9 @@ def compact(
 ) -> None:
     """Seal the spans of ended processes in Parquet files of many rollouts, DIR/parquet/part-*.parquet.
 
-    Files of processes that may still run are left for the next time. It may be killed at any moment and run again; each
-    span stands in one part. docs/store.md gives the columns, and a query for DuckDB, polars, Spark, Ray and pyarrow.
+    Files of processes that may still run are left for the next time; compressed ones are left out, which is said. It
+    may be killed at any moment and run again; each span stands in one part. docs/store.md gives the columns, and a
+    query for DuckDB, polars, Spark, Ray and pyarrow.
 
     \b
     Example:
@@ -74,7 +75,7 @@ def compact(
         except OSError as error:
             raise CommandError(f"{error}; what was sealed before stays, run it again") from None
         _say(done)
-        if done.damage:
+        if done.damage or done.left_out:
             raise typer.Exit(DAMAGED)
 
 
@@ -100,6 +101,10 @@ def _say(done: Compaction) -> None:
         typer.echo(f"{counted(done.removed, 'file')} deleted, of which Parquet holds all")
     for why, number in Counter(left.why for left in done.left).items():
         typer.echo(f"{counted(number, 'file')} left: {why}")
+    if done.left_out:
+        said = f"{counted(len(done.left_out), 'file')} left out (the first: {done.left_out[0]})"
+        cure = "unpack what is compressed (gunzip, zstd -d --rm), name it .jsonl, run it again"
+        print(f"otel-gym: {said}: only plain .jsonl files are sealed; {cure}", file=sys.stderr)
     damages = list(dict.fromkeys(done.damage))
     for damage in damages[:_SAID_OF_DAMAGE]:
         print(f"otel-gym: {damage}", file=sys.stderr)

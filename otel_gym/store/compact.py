@@ -34,6 +34,7 @@ from otel_gym.store.live_files import (
     live_files,
     may_be_written,
     opened,
+    other_line_files,
 )
 from otel_gym.store.locks import LockedError, locked
 from otel_gym.store.media import references
@@ -87,7 +88,10 @@ class SealedFile:
 
 @dataclass(slots=True)
 class Compaction:
-    """What was done. ``duplicates``: lines that said again what a kept one says."""
+    """What was done. ``duplicates``: lines that said again what a kept one says.
+
+    ``left_out``: files that hold spans in a form that is not sealed: compressed, or not named ``.jsonl``.
+    """
 
     spans: int = 0
     duplicates: int = 0
@@ -98,6 +102,7 @@ class Compaction:
     sealed: list[SealedFile] = field(default_factory=list)
     removed: int = 0
     left: list[Left] = field(default_factory=list)
+    left_out: list[Path] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
 
 
@@ -125,6 +130,7 @@ def compact(
         work = _Work(directory, target, by_rollout)
         taken = work.take(live_files(directory), lambda file: not may_be_written(file, idle_s), is_ended=True)
         work.run(taken)
+        work.done.left_out += other_line_files(directory)
         if remove:
             work.remove(taken)
         return work.done
