@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from typer.core import TyperArgument, TyperCommand
 
-from otel_gym.content import safe_json
+from otel_gym.content import printable, safe_json
 from otel_gym.settings import read_settings
 from otel_gym.store.reader import Store, StoreError
 from otel_gym.views.selection import NO_RUN, SelectionError
@@ -93,7 +93,7 @@ def chosen_directory(directory: Path | None) -> Path:
         return directory
     settings = read_settings()
     for problem in settings.problems:
-        print(f"otel-gym: {problem}", file=sys.stderr)
+        say(problem)
     return settings.directory
 
 
@@ -106,7 +106,7 @@ def reader(command: Callable[Parameters, Store]) -> Callable[Parameters, None]:
             store = command(*arguments, **options)
             sys.stdout.flush()
             for damage in dict.fromkeys(store.damage):  # what was read twice is said once
-                print(f"otel-gym: {damage}", file=sys.stderr)
+                say(damage)
             if store.damage:
                 raise typer.Exit(DAMAGED)
 
@@ -120,12 +120,17 @@ def said_failures() -> Iterator[None]:
     try:
         yield
     except (StoreError, SelectionError, CommandError) as error:
-        print(f"otel-gym: {error}", file=sys.stderr)
+        say(error)
         raise typer.Exit(NOT_DONE) from None
     except BrokenPipeError:
         # Python flushes stdout once more at exit, which must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
+
+
+def say(problem: object) -> None:
+    """To the user, on stderr; each line is one, whatever a store of another's making put into it."""
+    print("\n".join(map(printable, f"otel-gym: {problem}".split("\n"))), file=sys.stderr)
 
 
 class OutputConsole(Console):
@@ -148,7 +153,7 @@ def print_json(rows: Iterable[dict[str, Any]]) -> None:
 
 def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
-        sys.stdout.write(line + "\n")
+        sys.stdout.write(printable(line) + "\n")
 
 
 @contextmanager

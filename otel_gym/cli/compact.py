@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from otel_gym.cli.common import DAMAGED, CommandError, Directory, said_failures
+from otel_gym.cli.common import DAMAGED, CommandError, Directory, said_failures, say
 from otel_gym.cli.formats import counted
 from otel_gym.settings import read_settings
 from otel_gym.store.reader import Store
@@ -104,9 +103,9 @@ def _say(done: Compaction) -> None:
     if done.left_out:
         said = f"{counted(len(done.left_out), 'file')} left out (the first: {done.left_out[0]})"
         cure = "unpack what is compressed (gunzip, zstd -d --rm), name it .jsonl, run it again"
-        print(f"otel-gym: {said}: only plain .jsonl files are sealed; {cure}", file=sys.stderr)
+        say(f"{said}: only plain .jsonl files are sealed; {cure}")
     damages = list(dict.fromkeys(done.damage))
     for damage in damages[:_SAID_OF_DAMAGE]:
-        print(f"otel-gym: {damage}", file=sys.stderr)
+        say(damage)
     if len(damages) > _SAID_OF_DAMAGE:
-        print(f"otel-gym: and {len(damages) - _SAID_OF_DAMAGE:,} more like these", file=sys.stderr)
+        say(f"and {len(damages) - _SAID_OF_DAMAGE:,} more like these")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from otel_gym.cli.common import DAMAGED, NOT_DONE, CommandError, console, print_lines, said_failures
+from otel_gym.cli.common import DAMAGED, NOT_DONE, CommandError, console, print_lines, said_failures, say
 from otel_gym.cli.tables import footer, is_terminal, rollout_lines, rollout_table
 from otel_gym.settings import read_settings, sdk_is_disabled
 
@@ -67,9 +67,9 @@ def demo(
             raise CommandError(f"the demo failed: {error}") from None
         _print(result)
         for damage in result.damage:
-            print(f"otel-gym: {damage}", file=sys.stderr)
+            say(damage)
         for problem in result.problems:
-            print(f"otel-gym: the demo failed: {problem}", file=sys.stderr)
+            say(f"the demo failed: {problem}")
         if result.problems:
             raise typer.Exit(NOT_DONE)
         if result.damage:

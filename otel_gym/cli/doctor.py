@@ -11,6 +11,7 @@ import typer
 
 from otel_gym.cli.common import DAMAGED, AsJson, CommandError, Directory, print_json, said_failures
 from otel_gym.cli.formats import counted
+from otel_gym.content import printable
 from otel_gym.settings import EffectiveSetting, effective_settings, read_settings
 from otel_gym.store.reader import Store
 from otel_gym.views.health import Health, examine
@@ -54,13 +55,13 @@ def doctor(
             if json:
                 print_json(_rows(health))
             else:
-                typer.echo("\n".join([*_report(folder, health), ""]))
+                typer.echo("\n".join(map(printable, [*_report(folder, health), ""])))
         finally:  # the settings are told all the same
             if json:
                 print_json({"kind": "setting", **asdict(each)} for each in effective)
                 print_json({"kind": "setting_problem", "problem": problem} for problem in settings.problems)
             else:
-                typer.echo("\n".join(_configuration(effective, settings.problems)))
+                typer.echo("\n".join(map(printable, _configuration(effective, settings.problems))))
         if health.has_losses:
             raise typer.Exit(DAMAGED)
 

@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from otel_gym.cli.common import DAMAGED, AsJson, Directory, chosen_directory, print_json, said_failures
+from otel_gym.cli.common import DAMAGED, AsJson, Directory, chosen_directory, print_json, said_failures, say
 from otel_gym.cli.formats import UNKNOWN, count, milliseconds, utc_milliseconds
+from otel_gym.content import printable
 from otel_gym.store.follow import Follower
 from otel_gym.store.reader import Damage, Store
 from otel_gym.views.selection import NO_RUN, find_rollouts
@@ -49,7 +50,7 @@ def tail(
     def report(damage: Damage) -> None:
         nonlocal damaged
         damaged = True
-        print(f"otel-gym: {damage}", file=sys.stderr)
+        say(damage)
 
     with said_failures():
         folder = chosen_directory(directory)
@@ -59,7 +60,7 @@ def tail(
                 # Spans that name no run may belong to one for a reader, and are shown here as they were written.
                 find_rollouts(store, rollout.removeprefix(f"{NO_RUN}/"))
         else:
-            print(f"otel-gym: waiting for spans in {folder}", file=sys.stderr)
+            say(f"waiting for spans in {folder}")
         run_id, _, rollout_id = (rollout or "").rpartition("/")
         follower = Follower(folder, report, rollout_id or None)
         if not (once or from_start):
@@ -89,7 +90,7 @@ def _show(follower: Follower, run_id: str, json: bool) -> None:
         print_json(map(asdict, rows))
     else:
         for row in rows:
-            print(_line(row))
+            print(printable(_line(row)))
     sys.stdout.flush()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otel_gym import conventions as names
-from otel_gym.content import KeptBody, body_of_text
+from otel_gym.content import KeptBody, body_of_text, printable
 from otel_gym.records.model_call import ModelCallRecord, build_model_call_record
 from otel_gym.settings import say_once
 from otel_gym.store.blobs import BlobError
@@ -128,7 +128,7 @@ def _body(span: StoredSpan, name: str) -> KeptBody:
             _NO_BODY if text is None else body_of_text(text, _Facts(span.attributes).text(name + names.BODY_ENCODING))
         )
     except BlobError as problem:
-        say_once(str(problem))
+        say_once(printable(str(problem)))
         return _NO_BODY
     except ValueError:
         return _NO_BODY
