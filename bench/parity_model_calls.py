@@ -39,6 +39,7 @@ RULES = {
     "D2": "latency_total_ms ends at the final body message",
     "D3": "response of a stream is kept whole",
     "D3r": "Responses stream without terminal envelope: output rebuilt",
+    "D3e": "Responses envelope that lists no output: the items that ended before it",
     "D3n": "Chat stream with several choices: every choice",
     "D3s": "Messages stream without message_start: message_delta is kept",
     "D3f": "Messages stream in which another model took over: that model",

@@ -282,6 +282,15 @@ def _no_envelope(traffic: Traffic) -> bool:
     )
 
 
+def _no_output_listed(traffic: Traffic) -> bool:
+    """The last terminal envelope lists no output, and an item had ended."""
+    ends = [payload for payload in traffic.payloads if payload.get("type") in reference.ENVELOPES]
+    envelopes = [payload["response"] for payload in ends if isinstance(payload.get("response"), dict)]
+    ended = [payload.get("item") for payload in _of_type(traffic, "response.output_item.done")]
+    is_empty = bool(envelopes) and not envelopes[-1].get("output")
+    return traffic.dialect == "responses" and is_empty and any(isinstance(item, dict) for item in ended)
+
+
 def _another_took_over(traffic: Traffic) -> bool:
     blocks = [reference.an_object(payload.get("content_block")) for payload in _of_type(traffic, "content_block_start")]
     return any(block.get("type") == "fallback" and isinstance(block.get("to"), dict) for block in blocks)
@@ -382,6 +391,7 @@ RESPONSE_RULES: dict[str, Callable[[Traffic], bool]] = {
     "N4": lambda traffic: traffic.is_stream and not traffic.content_type.startswith("text/event-stream"),
     "D6": lambda traffic: traffic.body != traffic.raw_body,
     "D3r": lambda traffic: traffic.is_stream and _no_envelope(traffic),
+    "D3e": lambda traffic: traffic.is_stream and _no_output_listed(traffic),
     "D3n": lambda traffic: traffic.is_stream and _several_choices(traffic),
     "D3f": lambda traffic: traffic.is_stream and _another_took_over(traffic),
     "D3s": lambda traffic: traffic.is_stream and _no_message_start(traffic),

@@ -736,19 +736,33 @@ def reduce_messages(response: Object) -> Object:
 
 
 def responses_stream(found: list[Event]) -> Object | None:
-    """The envelope as it came; without a terminal one, its output rebuilt from item, part and delta events (D3r)."""
+    """The envelope as it came, with the items that ended before it if it lists none (D3e); without a terminal one, its
+    output rebuilt from item, part and delta events (D3r).
+    """
     payloads = [event.payload for event in found]
     envelopes = [payload for payload in payloads if isinstance(payload.get("response"), dict)]
     for payload in reversed(envelopes):
         if payload.get("type") in ENVELOPES:
             whole: Object = payload["response"]
-            return whole
+            ended = [] if whole.get("output") else ended_items(payloads)
+            return {**whole, "output": ended} if ended else whole
     envelope: Object | None = envelopes[-1]["response"] if envelopes else None
     listed = envelope.get("output") if envelope is not None else None
     output = Items(payload for payload in payloads if not isinstance(payload.get("response"), dict)).output(listed)
     if not output:
         return envelope
     return {**(envelope or {"object": "response"}), "output": output}
+
+
+def ended_items(payloads: list[Object]) -> list[Object]:
+    items = sorted(
+        Items(payload for payload in payloads if not isinstance(payload.get("response"), dict)).items, key=_at
+    )
+    return [item.whole() for item in items if item.done]
+
+
+def _at(item: Item) -> int:
+    return item.place
 
 
 @dataclass

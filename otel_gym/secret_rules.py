@@ -183,16 +183,25 @@ def _userinfo(text: str, match: re.Match[str]) -> Iterator[Finding]:
 # ── by name ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 # Names end so: ``OPENAI_API_KEY``, ``x-api-key``, ``apiKey``, ``db.password``.
-_BEFORE_KEY = ("api", "secret", "access", "private", "signing", "encryption", "account", "master")
+_BEFORE_KEY = (
+    *("api", "secret", "access", "private", "signing", "encryption", "account", "master"),
+    *("litellm", "subscription", "functions"),  # headers of LiteLLM, Azure API Management, Azure Functions
+)
 _BEFORE_TOKEN = (
     *("access", "refresh", "auth", "session", "bearer", "authorization", "id", "oauth", "security", "secret"),
     *("private", "api", "bot", "hf", "github", "gitlab", "slack", "npm", "registration"),
+    *("vault", "csrf", "xsrf"),
 )
+# What else is called like a key in a header: of attributes that hold one, and by the x- of its name.
+_HEADER = r"(?!(?:x[_-])?(?:idempotency|cache)[_-])[a-z0-9_-]*[_-](?:key|token)"
 _SECRET_NAME = re.compile(
     rf"(?:(?:{'|'.join(_BEFORE_KEY)})[_-]?key|(?:{'|'.join(_BEFORE_TOKEN)})[_-]?token"
-    r"|password|passwd|secret|authorization|cookie)\Z",
+    rf"|password|passwd|secret|authorization|cookie|http\.(?:request|response)\.header\.{_HEADER})\Z",
     re.IGNORECASE,
 )
+
+
+_HEADER_NAME = re.compile(rf"(?=x-){_HEADER}", re.IGNORECASE)
 
 
 def is_secret_name(name: str) -> bool:
@@ -225,6 +234,33 @@ _JUDGED_LENGTH = 256
 _COOKIES = re.compile(r"""[\w.-]{1,128}=[^"'\\\r\n<>`{}]++""")
 _SCHEME = re.compile(r"(?:Bearer|Basic|Token|ApiKey|Digest|Negotiate) {1,4}", re.IGNORECASE)
 _NAME_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+
+
+# From the ``x-`` of a header's name to its end; what it is called is looked at then.
+_X_HEADER = (
+    "(?<=[xX]-)(?<![A-Za-z0-9_-][xX]-)(?:[A-Za-z0-9]{1,20}+-){1,4}"
+    f"(?:[kK][eE][yY]|[tT][oO][kK][eE][nN]){_NAME_END.replace('<name>', '<headername>')}"
+)
+
+
+# What a value that looks like a secret begins with; a text full of such names is not read to its end at each.
+_HEADER_VALUE = re.compile(r"""\\{0,15}["']?\s{0,8}[:=]\s{0,8}(?:\\{0,15}["'])?([^\s"'\\,;]{6,64}+)""")
+_KNOWN_HEADERS = (*(f"{word}-key" for word in _BEFORE_KEY), *(f"{word}-token" for word in _BEFORE_TOKEN))
+
+
+def _header_name(text: str, match: re.Match[str]) -> Iterator[Finding]:
+    """A secret's name as any other; under a name that only looks like one, what looks like a secret."""
+    end = match.end()
+    name = _name_before(text, end)
+    if name.lower().endswith(_KNOWN_HEADERS):
+        yield from _value_after(text, end, is_given=False)
+        return
+    value = _HEADER_VALUE.match(text, end)
+    if value is None or not _looks_secret(value[1]) or not _HEADER_NAME.fullmatch(name):
+        return
+    for finding in _value_after(text, end, is_given=False):
+        if not _NO_SECRET.search(text, finding.begin, min(finding.end, finding.begin + _JUDGED_LENGTH)):
+            yield finding
 
 
 def _name(text: str, match: re.Match[str]) -> Iterator[Finding]:
@@ -419,6 +455,7 @@ _FINDERS: dict[str, Callable[[str, re.Match[str]], Iterable[Finding]]] = {
     "privatekey": _private_key,
     "userinfo": _userinfo,
     "name": _name,
+    "headername": _header_name,
     "givenname": _given_name,
 }
 
@@ -431,7 +468,7 @@ def _anchor(literal: str, *alternatives: str, common: bool = False) -> Anchor:
 
 DEFAULT_ANCHORS: tuple[Anchor, ...] = (
     _anchor("_", _compound("_"), _shape("_"), common=True),
-    _anchor("-", _compound("-"), _shape("-"), common=True),
+    _anchor("-", _compound("-"), _shape("-"), _X_HEADER, common=True),
     _anchor("k", f"(?:ie(?<=[cC]ookie)|ey(?<=[aA]pikey)){_NAME_END}", common=True),
     _anchor("I", _shape("I"), common=True),
     _anchor(

@@ -99,6 +99,42 @@ def test_what_stands_under_a_secrets_name_is_taken_out_of_json_however_often_it_
         text = json.dumps(text)
 
 
+HEADERS = (
+    "x-litellm-key",
+    "Ocp-Apim-Subscription-Key",
+    "x-functions-key",
+    "X-Vault-Token",
+    "x-csrf-token",
+    "X-Team-Key",
+)
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_header_that_is_called_a_key_was_stored(name):
+    redactor = Redactor()
+    body = json.dumps({"tools": [{"type": "mcp", "headers": {name: "s3cret-of-mine", "accept": "a1b2c3d4"}}]})
+    for text in (body, json.dumps(body), f"{name}: s3cret-of-mine\r\naccept: a1b2c3d4"):
+        assert redactor.text(text) == text.replace("s3cret-of-mine", "[redacted]")
+    for attribute in (f"http.request.header.{name.lower()}", f"http.request.header.{name.lower().replace('-', '_')}"):
+        assert redactor.attributes({attribute: ("s3cret",)}) == {attribute: ["[redacted]"]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"idempotency-key":"a1b2c3d4e5","x-idempotency-key":"a1b2c3d4e5","x-cache-key":"a1b2c3d4e5"}',
+        '{"x-axis-key":"time","cache-key":"a1b2c3d4","sort-key":"a1b2c3d4","x-note-key":"page 12 of 20"}',
+        '{"token":"a1b2c3d4","max_tokens":1234,"prompt_cache_key":"a1b2c3d4","cache_key":"a1b2c3","tool_key":"a1b2c3d4"}',
+        "x-ratelimit-remaining-tokens: 123456\nanthropic-ratelimit-input-tokens-limit: 123456",
+    ],
+)
+def test_a_name_that_only_ends_like_a_key_keeps_its_value(text):
+    assert Redactor().text(text) == text
+    assert Redactor().attributes({"http.request.header.idempotency-key": "a1b2c3"}) == {
+        "http.request.header.idempotency-key": "a1b2c3"
+    }
+
+
 def test_all_else_is_byte_identical():
     body = '{ "a" :1.0e5, "password" : "hunter2" ,"b":"\\u00fc\\/"}\n'
     assert REDACTOR.text(body) == body.replace("hunter2", REDACTED)
@@ -434,6 +470,8 @@ HOSTILE = {
     "cookies": "cookie: " * 300,
     "private keys": "-----BEGIN PRIVATE KEY-----" * 100,
     "spaces": "password" + " " * 3000,
+    "header names": '"x-a-key:' * 300,
+    "hyphens": "x-" + "a-" * 3000 + "key",
 }
 
 
@@ -444,6 +482,7 @@ LONG_AND_HOSTILE = {
     "quotes in a string that is cut off": '{"' + '\\"' * 100_000,
     "JSON in JSON that is cut off": json.dumps({"content": json.dumps([{"id": 1, "k": "v"}] * 20_000)})[:-30_000],
     "JSON in JSON that was shortened": json.dumps([json.dumps([{"id": 1, "k": "v"}] * 9_000)])[:200_000] + " ...",
+    "names of headers": "x-a-key:" * 50_000,
     "objects that never end": '"api_key":{"a":1,' * 20_000,
     "arrays that never end": '"api_key":[' * 30_000,
     "names in objects": ('"api_key":{' * 7 + "1," * 8000) * 10,

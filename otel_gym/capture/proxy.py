@@ -64,7 +64,9 @@ HOP_BY_HOP = frozenset(
 )
 PROPAGATION = frozenset({b"baggage", b"traceparent", b"tracestate"})
 BODILESS_STATUS = 204
-_ABSOLUTE = re.compile(rb"https?://[^/]*", re.IGNORECASE)
+HIGHEST_STATUS = 599
+_ABSOLUTE = re.compile(rb"\Ahttps?://[^/]*", re.IGNORECASE)
+_SLASHES = re.compile(rb"\A//+(?=ng-rollout/)")
 
 # FastAPI's own SERVER span (newer versions make one) would hold the query, and with it the keys that some clients send
 # there. Older versions take the argument and ignore it.
@@ -175,7 +177,8 @@ def proxy_app(
 class OriginForm:
     """``POST http://host/v1/…`` is ``POST /v1/…``: how a client asks that takes this server for its HTTP proxy.
 
-    The host is not looked at, as that of ``Host`` is not: every call goes to the one upstream.
+    The host is not looked at, as that of ``Host`` is not: every call goes to the one upstream. Slashes before the
+    rollout prefix are one, as where a base URL that ends with a slash was put together with the prefix.
     """
 
     def __init__(self, app: Application) -> None:
@@ -183,9 +186,8 @@ class OriginForm:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         target = scope.get("raw_path") or b""
-        absolute = _ABSOLUTE.match(target) if scope["type"] == "http" else None
-        if absolute is not None:
-            raw_path = target[absolute.end() :] or b"/"
+        raw_path = _SLASHES.sub(b"/", _ABSOLUTE.sub(b"", target)) or b"/"
+        if scope["type"] == "http" and target and raw_path != target:
             scope = {**scope, "raw_path": raw_path, "path": unquote(raw_path.decode("ascii"))}
         await self.app(scope, receive, send)
 
@@ -274,6 +276,10 @@ class _Forwarding:
             raise _raised(error, f"no answer from {self.forwarder.upstream}: {_reason(error)}") from error
         finally:
             self.body_read.set()
+        if response.status_code > HIGHEST_STATUS:
+            await _close(response)
+            await self._refuse_status(response.status_code)
+            return
         self._state(response.status_code)
         try:
             await self._send_all_but_end(response)
@@ -284,6 +290,12 @@ class _Forwarding:
         # Only now: the end of the answer ends this request, and with it whatever still runs of it. By then the
         # connection to the upstream must be back in the pool.
         await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _refuse_status(self, status: int) -> None:
+        """HTTP has no such status, and our own server cannot say it: the client gets, and the record has, a 502."""
+        self._state(status, "upstream_status_invalid")
+        await self._read_rest()
+        await _refuse(self.scope, self.send, 502, f"the model server answered with status {status}, which HTTP lacks")
 
     async def _send_all_but_end(self, response: httpx.Response) -> None:
         status, headers = response.status_code, response_headers(response.headers.raw, response.status_code)

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from typer.core import TyperArgument, TyperCommand
 
-from otel_gym.content import safe_json
+from otel_gym.content import printable, safe_json
 from otel_gym.settings import read_settings
 from otel_gym.store.reader import Store, StoreError
 from otel_gym.views.selection import NO_RUN, SelectionError
@@ -139,9 +139,10 @@ def say_damage(store: Store) -> None:
 
 
 def say(text: object) -> None:
-    """A line on stderr. That nobody can read it changes no exit code."""
+    """On stderr; each line is one, whatever a store of another's making put into it. That nobody can read it changes
+    no exit code."""
     try:
-        print(f"otel-gym: {text}", file=sys.stderr)
+        print("\n".join(map(printable, f"otel-gym: {text}".split("\n"))), file=sys.stderr)
     except OSError:
         _discard(sys.stderr)
 
@@ -220,7 +221,7 @@ def print_json(rows: Iterable[dict[str, Any]]) -> None:
 
 def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
-        sys.stdout.write(line + "\n")
+        sys.stdout.write(printable(line) + "\n")
 
 
 @contextmanager

@@ -53,8 +53,9 @@ def compact(
 ) -> None:
     """Seal the spans of ended processes in Parquet files of many rollouts, DIR/parquet/part-*.parquet.
 
-    Files of processes that may still run are left for the next time. It may be killed at any moment and run again; each
-    span stands in one part. docs/store.md gives the columns, and a query for DuckDB, polars, Spark, Ray and pyarrow.
+    Files of processes that may still run are left for the next time; compressed ones are left out, which is said. It
+    may be killed at any moment and run again; each span stands in one part. docs/store.md gives the columns, and a
+    query for DuckDB, polars, Spark, Ray and pyarrow.
 
     \b
     Example:
@@ -83,7 +84,7 @@ def compact(
             _print(done)
         for line in _damage_said(done):
             say(line)
-        if done.damage:
+        if done.damage or done.left_out:
             raise typer.Exit(DAMAGED)
 
 
@@ -113,6 +114,14 @@ def _print(done: Compaction) -> None:
 
 def _damage_said(done: Compaction) -> list[str]:
     damages = [str(damage) for damage in dict.fromkeys(done.damage)]
-    if len(damages) <= _SAID_OF_DAMAGE:
-        return damages
-    return [*damages[:_SAID_OF_DAMAGE], f"and {len(damages) - _SAID_OF_DAMAGE:,} more like these"]
+    more = len(damages) - _SAID_OF_DAMAGE
+    said = [*damages[:_SAID_OF_DAMAGE], f"and {more:,} more like these"] if more > 0 else damages
+    return [*_left_out_said(done), *said]
+
+
+def _left_out_said(done: Compaction) -> list[str]:
+    if not done.left_out:
+        return []
+    said = f"{counted(len(done.left_out), 'file')} left out (the first: {done.left_out[0]})"
+    cure = "unpack what is compressed (gunzip, zstd -d --rm), name it .jsonl, run it again"
+    return [f"{said}: only plain .jsonl files are sealed; {cure}"]

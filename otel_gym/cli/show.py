@@ -13,7 +13,7 @@ from rich.tree import Tree
 from otel_gym import conventions as names
 from otel_gym.cli.common import AsJson, Directory, Run, console, early_leaving, open_store, print_json, reader
 from otel_gym.cli.formats import count, milliseconds, number, utc
-from otel_gym.content import safe_json
+from otel_gym.content import printable, safe_json
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.store.span import KIND_SERVER, STATUS_ERROR, StoredSpan
@@ -62,7 +62,7 @@ def show(
 
 def rollout_tree(rollout: RolloutSpans, top: list[SpanNode]) -> Tree:
     start_ns = rollout.spans[0].start_ns
-    tree = Tree(Text.assemble((rollout.address, "bold"), f"  {utc(start_ns / 10**9)}"), guide_style="dim")
+    tree = Tree(Text.assemble((printable(rollout.address), "bold"), f"  {utc(start_ns / 10**9)}"), guide_style="dim")
     for node in top:
         _grow(tree, node, start_ns)
     return tree
@@ -75,7 +75,7 @@ def timeline(rollout: RolloutSpans, top: list[SpanNode]) -> Table:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(" " * BAR_WIDTH, Text.assemble((rollout.address, "bold"), f"  {utc(start_ns / 10**9)}"))
+    grid.add_row(" " * BAR_WIDTH, Text.assemble((printable(rollout.address), "bold"), f"  {utc(start_ns / 10**9)}"))
     for node, guides in _with_guides(top, ""):
         bar = _bar(node.span, start_ns, end_ns)
         grid.add_row(bar, Text.assemble((guides, "dim"), _label(node, start_ns)))
@@ -111,7 +111,9 @@ def _label(node: SpanNode, start_ns: int) -> Text:
     duration = None if span.end_ns is None else (span.end_ns - span.start_ns) / 10**6
     took = "unfinished" if duration is None else milliseconds(duration)
     began = milliseconds((span.start_ns - start_ns) / 10**6)
-    label = Text.assemble((_named(node), "cyan"), f"  {began if began.startswith('-') else '+' + began}  {took}")
+    label = Text.assemble(
+        (printable(_named(node)), "cyan"), f"  {began if began.startswith('-') else '+' + began}  {took}"
+    )
     if not node.counts:
         label.append("  does not count", "yellow")
     if node.clock_skew:
@@ -120,12 +122,13 @@ def _label(node: SpanNode, start_ns: int) -> Text:
         label.append(f"  reward {number(node.reward)}", "green")
     if is_tool(span):
         arguments = span.attributes.get("gen_ai.tool.call.arguments")
-        label.append(f"  {_short(str(arguments))}" if arguments is not None else "", "magenta")
+        label.append(printable(f"  {_short(str(arguments))}") if arguments is not None else "", "magenta")
     if node.record is not None:
         _append_call(label, node.record, is_streamed(span))
     error = span.attributes.get("error.type")
     if span.status == STATUS_ERROR or error:
-        label.append(f"  {error or 'error'}{': ' + span.status_message if span.status_message else ''}", "red")
+        said = f"  {error or 'error'}{': ' + span.status_message if span.status_message else ''}"
+        label.append(printable(said), "red")
     return label
 
 
@@ -149,9 +152,9 @@ def _append_call(label: Text, record: ModelCallRecord, streamed: bool) -> None:
     if streamed and record.latency_ttft_ms is not None:
         label.append(f"  first token {milliseconds(record.latency_ttft_ms)}", "dim")
     for call in record.tool_calls:
-        label.append(f"  ⚒ {call.name}({_short(safe_json(call.arguments))})", "magenta")
+        label.append(printable(f"  ⚒ {call.name}({_short(safe_json(call.arguments))})"), "magenta")
     if record.error_category is not None:
-        label.append(f"  {record.error_category}", "red")
+        label.append(printable(f"  {record.error_category}"), "red")
 
 
 def _short(text: str) -> str:

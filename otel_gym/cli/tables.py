@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from otel_gym.cli.formats import UNKNOWN, count, counted, milliseconds, number, share, utc
+from otel_gym.content import printable
 from otel_gym.views.summary import UNFINISHED, RolloutSummary, RunStatistics
 
 STATUS_STYLES = {"ok": "green", "error": "red", UNFINISHED: "yellow"}
@@ -29,7 +30,7 @@ GATHER_S = 0.2
 def rollout_status(row: RolloutSummary) -> Text:
     text = Text(row.status or UNKNOWN, STATUS_STYLES.get(row.status or "", ""))
     if row.superseded_by is not None:
-        text.append(f", superseded by {row.superseded_by}", "dim")
+        text.append(f", superseded by {printable(row.superseded_by)}", "dim")
     if row.executions > 1:
         text.append(f", newest of {row.executions} executions", "dim")
     if row.unfinished_calls:
@@ -52,8 +53,8 @@ class Column:
 
 
 ROLLOUT_COLUMNS = (
-    Column("run", "left", lambda row: row.run_id or UNKNOWN),
-    Column("rollout", "left", lambda row: row.rollout_id),
+    Column("run", "left", lambda row: Text(printable(row.run_id or UNKNOWN))),
+    Column("rollout", "left", lambda row: Text(printable(row.rollout_id))),
     Column("calls", "right", lambda row: count(row.calls)),
     Column("tokens in", "right", lambda row: count(row.tokens_in)),
     Column("cached", "right", lambda row: count(row.cached_tokens), wide_only=True),
@@ -73,7 +74,7 @@ def rollout_table(rows: Sequence[RolloutSummary], width: int) -> Table:
     table = _table()
     if len(runs) == 1:
         columns = columns[1:]
-        table.title, table.title_justify = f"run {next(iter(runs)) or UNKNOWN}", "left"
+        table.title, table.title_justify = Text(f"run {printable(next(iter(runs)) or UNKNOWN)}"), "left"
     for column in columns:
         table.add_column(column.name, justify=column.justify, overflow="fold", no_wrap=_is_short(column.name))
     for row in rows:
@@ -155,9 +156,9 @@ def run_table(runs: Sequence[RunStatistics]) -> Table:
     table = _table()
     header, *lines = _run_rows(runs)
     for column in header:
-        table.add_column(column, overflow="fold")
+        table.add_column(Text(column), overflow="fold")
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*map(Text, line))
     return table
 
 
@@ -167,10 +168,10 @@ def run_lines(runs: Sequence[RunStatistics]) -> Iterator[str]:
 
 
 def _run_rows(runs: Sequence[RunStatistics]) -> Iterator[list[str]]:
-    yield ["run", *(run.run_id or UNKNOWN for run in runs)]
+    yield ["run", *(printable(run.run_id or UNKNOWN) for run in runs)]
     figures = [run_figures(run) for run in runs]
     for name in figures[0] if figures else ():
-        yield [name, *(run[name] for run in figures)]
+        yield [name, *(printable(run[name]) for run in figures)]
 
 
 def run_figures(run: RunStatistics) -> dict[str, str]:

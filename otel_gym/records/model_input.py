@@ -10,7 +10,7 @@ from otel_gym.records.trajectory import CONTEXT_BOUNDARY, EXECUTION, STEP_NO
 from otel_gym.wire.items.responses import input_items
 from otel_gym.wire.items.shapes import CALL_TYPES, Item
 
-_INSTRUCTION_ROLES = frozenset({"system", "developer"})
+_INSTRUCTION_ROLES = ("system", "developer")
 _OURS = frozenset({STEP_NO, EXECUTION})
 
 

@@ -147,15 +147,24 @@ def output_of(entries: Iterable[Entry]) -> list[Item]:
     number = 0
     for entry in entries:
         if isinstance(entry, UserMessage):
-            output.append(entry.item)
+            output.append(_said_item(entry.item))
         elif isinstance(entry, ContextBoundary):
             output.append(boundary_item(entry))
         else:
             number += 1
-            types = {item.get("call_id"): item["type"] for item in entry.items if item.get("type") in CALL_TYPES}
-            output += [{**item, STEP_NO: number} for item in entry.items]
+            calls = [item for item in entry.items if item.get("type") in CALL_TYPES]
+            types = {item["call_id"]: item["type"] for item in calls if isinstance(item.get("call_id"), str)}
+            output += [{**_said_item(item), STEP_NO: number} for item in entry.items]
             output += [_output_item(result, types, number) for result in entry.results]
     return output
+
+
+def _said_item(item: Item) -> Item:
+    """The item as a model or user said it: its type is a text, and nothing in it goes by a name of ours."""
+    said = {name: value for name, value in item.items() if name not in (STEP_NO, EXECUTION)}
+    if not isinstance(said.get("type", ""), str):
+        said["type"] = str(said["type"])
+    return said
 
 
 def boundary_item(boundary: ContextBoundary) -> Item:
@@ -242,8 +251,8 @@ def _generation(number: int, step: AgentStep) -> Generation:
     )
 
 
-def _output_item(result: ToolResult, call_types: dict[Any, str], number: int) -> Item:
-    call_type = call_types.get(result.call_id, "function_call")
+def _output_item(result: ToolResult, call_types: dict[str, str], number: int) -> Item:
+    call_type = call_types.get(result.call_id or "", "function_call")
     failed = result.error_message is not None or result.error_data is not None
     execution = {
         "started_at": result.started_at,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ from otel_gym.store.live_files import (
     live_files,
     may_be_written,
     opened,
+    other_line_files,
 )
 from otel_gym.store.locks import LockedError, locked
 from otel_gym.store.media import references
@@ -51,6 +52,7 @@ from otel_gym.store.parquet import (
 )
 from otel_gym.store.repair import Damage, problem_of
 from otel_gym.store.rows import REQUEST, RESPONSE, ROLLOUT, RUN, SPAN, TRACE, LineRows, Row, rank
+from otel_gym.store.span import StoredSpan
 from otel_gym.store.whole_requests import RequestsInOrder
 
 __all__ = ["Compaction", "Left", "LockedError", "PartError", "SealedFile", "compact", "remove_sealed", "seal"]
@@ -89,7 +91,10 @@ class SealedFile:
 
 @dataclass(slots=True)
 class Compaction:
-    """What was done. ``duplicates``: lines that said again what a kept one says."""
+    """What was done. ``duplicates``: lines that said again what a kept one says.
+
+    ``left_out``: files that hold spans in a form that is not sealed: compressed, or not named ``.jsonl``.
+    """
 
     spans: int = 0
     duplicates: int = 0
@@ -100,6 +105,7 @@ class Compaction:
     sealed: list[SealedFile] = field(default_factory=list)
     removed: int = 0
     left: list[Left] = field(default_factory=list)
+    left_out: list[Path] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
 
 
@@ -127,6 +133,7 @@ def compact(
         work = _Work(directory, target, by_rollout)
         taken = work.take(live_files(directory), lambda file: not may_be_written(file, idle_s), is_ended=True)
         work.run(taken)
+        work.done.left_out += other_line_files(directory)
         if remove:
             work.remove(taken)
         return work.done
@@ -414,6 +421,7 @@ class _Work:
                     rows += self.lines.rows(line, part.file.rollout_id)
             except MalformedLineError as error:
                 damaged += 1
+                rows += self.lines.rows_of_spans(error.spans, part.file.rollout_id)
                 where = f"counted from byte {part.start}: " if part.start else ""
                 self.done.damage.append(Damage(part.file.path, number, f"{where}{error}", _STAYS))
         damaged += len(self.requests.gaps)
@@ -426,9 +434,8 @@ class _Work:
         self.requests.begin_file()
         for line in self.reader.lines(descriptor, 0, start):
             if REQUEST_BODY_KEY in bytes(line):
-                with suppress(MalformedLineError):
-                    for span in spans_of_line(bytes(line)):
-                        self.requests.note(span)
+                for span in _readable_spans(bytes(line)):
+                    self.requests.note(span)
 
     def _known_spans(self, rollout_ids: Iterable[str]) -> dict[str, dict[Key, Path]]:
         """The spans of these rollouts that parts of the target hold already, with their part."""
@@ -577,6 +584,13 @@ class _Work:
         except PartError as error:
             self.done.damage.append(Damage(part, 0, str(error), "its live files are kept; delete it, compact again"))
             return False
+
+
+def _readable_spans(line: bytes) -> Sequence[StoredSpan]:
+    try:
+        return spans_of_line(line)
+    except MalformedLineError as error:
+        return error.spans
 
 
 def _rollouts_of(rows: list[Row]) -> set[tuple[str | None, str]]:

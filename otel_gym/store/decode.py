@@ -8,17 +8,22 @@ in their rarer forms, unknown fields, two records glued into something that happ
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
-from otel_gym.store.otlp_json import MalformedLineError, spans_of_line
+from otel_gym.content import fits_int64
+from otel_gym.store.otlp_json import COUNTS, ENUMERATIONS, TIMES, MalformedLineError, deeper, spans_of_line
 from otel_gym.store.repair import has_inner_start
 from otel_gym.store.span import SpanEvent, SpanLink, StoredSpan
 
 # Resources seen so far, by their text: every line of a writer repeats its own.
 _RESOURCES_KEPT = 1024
+
+
+Count = Annotated[int, Meta(ge=COUNTS.start, lt=COUNTS.stop)]
+Enumeration = Annotated[int, Meta(ge=ENUMERATIONS.start, lt=ENUMERATIONS.stop)]
 
 
 class _Strict(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
@@ -54,7 +59,7 @@ class _Event(_Strict):
     time_unix_nano: str | int = 0
     name: str = ""
     attributes: list[_KeyValue] = []
-    dropped_attributes_count: int = 0
+    dropped_attributes_count: Count = 0
 
 
 class _Link(_Strict):
@@ -62,13 +67,13 @@ class _Link(_Strict):
     span_id: str
     trace_state: str = ""
     attributes: list[_KeyValue] = []
-    dropped_attributes_count: int = 0
+    dropped_attributes_count: Count = 0
     flags: int = 0
 
 
 class _Status(_Strict):
     message: str | None = None
-    code: int = 0
+    code: Enumeration = 0
 
 
 class _Span(_Strict):
@@ -78,28 +83,28 @@ class _Span(_Strict):
     parent_span_id: str = ""
     flags: int = 0
     name: str = ""
-    kind: int = 0
+    kind: Enumeration = 0
     start_time_unix_nano: str | int = 0
     end_time_unix_nano: str | int = 0
     attributes: list[_KeyValue] = []
-    dropped_attributes_count: int = 0
+    dropped_attributes_count: Count = 0
     events: tuple[_Event, ...] = ()
-    dropped_events_count: int = 0
+    dropped_events_count: Count = 0
     links: tuple[_Link, ...] = ()
-    dropped_links_count: int = 0
+    dropped_links_count: Count = 0
     status: _Status | None = None
 
 
 class _Resource(_Strict):
     attributes: list[_KeyValue] = []
-    dropped_attributes_count: int = 0
+    dropped_attributes_count: Count = 0
 
 
 class _Scope(_Strict):
     name: str | None = None
     version: str = ""
     attributes: list[_KeyValue] = []
-    dropped_attributes_count: int = 0
+    dropped_attributes_count: Count = 0
 
 
 class _ScopeSpans(_Strict):
@@ -159,8 +164,8 @@ def _span(span: _Span, resource: dict[str, Any], scope: _Scope | None) -> Stored
         span.parent_span_id.lower() or None,
         span.name,
         span.kind,
-        int(span.start_time_unix_nano),
-        int(span.end_time_unix_nano or 0) or None,
+        _time(span.start_time_unix_nano),
+        _time(span.end_time_unix_nano or 0) or None,
         _attributes(span.attributes),
         [_event(event) for event in span.events] if span.events else [],
         [_link(link) for link in span.links] if span.links else [],
@@ -170,6 +175,13 @@ def _span(span: _Span, resource: dict[str, Any], scope: _Scope | None) -> Stored
         None if scope is None else scope.name,
         _dropped(span),
     )
+
+
+def _time(value: str | int) -> int:
+    time = int(value)
+    if not 0 <= time < TIMES.stop:
+        raise ValueError(f"{time} is no time")
+    return time
 
 
 def _dropped(span: _Span) -> int:
@@ -182,22 +194,25 @@ def _dropped(span: _Span) -> int:
 
 
 def _event(event: _Event) -> SpanEvent:
-    return SpanEvent(event.name, int(event.time_unix_nano), _attributes(event.attributes))
+    return SpanEvent(event.name, _time(event.time_unix_nano), _attributes(event.attributes))
 
 
 def _link(link: _Link) -> SpanLink:
     return SpanLink(link.trace_id.lower(), link.span_id.lower(), _attributes(link.attributes))
 
 
-def _attributes(pairs: list[_KeyValue]) -> dict[str, Any]:
+def _attributes(pairs: list[_KeyValue], depth: int = 0) -> dict[str, Any]:
     """Texts, of which most attributes are, without a call."""
-    return {pair.key: _value(pair.value) if (text := pair.value.string_value) is None else text for pair in pairs}
+    return {
+        pair.key: _value(pair.value, depth) if (text := pair.value.string_value) is None else text for pair in pairs
+    }
 
 
-def _value(value: _AnyValue) -> Any:
+def _value(value: _AnyValue, depth: int) -> Any:
     """The commonest kinds first."""
     if value.int_value is not None:
-        return int(value.int_value)
+        number = int(value.int_value)
+        return number if fits_int64(number) else str(number)
     if value.double_value is not None:
         return float(value.double_value)
     if value.bool_value is not None:
@@ -205,7 +220,7 @@ def _value(value: _AnyValue) -> Any:
     if value.string_value is not None:
         return value.string_value
     if value.array_value is not None:
-        return [_value(entry) for entry in value.array_value.values]
+        return [_value(entry, deeper(depth)) for entry in value.array_value.values]
     if value.kvlist_value is not None:
-        return _attributes(value.kvlist_value.values)
+        return _attributes(value.kvlist_value.values, deeper(depth))
     return None if value.bytes_value is None else base64.b64decode(value.bytes_value)

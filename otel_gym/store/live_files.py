@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from otel_gym.store.layout import LIVE_SUFFIX, SPANS, is_this_host, rollout_id_of_folder
+from otel_gym.store.lines import is_line_file
 
 # Enough of both ends to tell two files of one name apart: it holds the ids of spans.
 _FINGERPRINT_BYTES = 8 * 1024
@@ -35,13 +36,21 @@ class LiveFile:
 
 def live_files(directory: Path) -> Iterator[LiveFile]:
     """Every live file, in the order of rollout id and name."""
+    return (file for file in _files(directory) if file.name.endswith(LIVE_SUFFIX))
+
+
+def other_line_files(directory: Path) -> Iterator[Path]:
+    """What readers take beside live files, and compaction does not: no writer of ours makes compressed files, say."""
+    return (file.path for file in _files(directory) if is_line_file(file.path) and not file.name.endswith(LIVE_SUFFIX))
+
+
+def _files(directory: Path) -> Iterator[LiveFile]:
     spans = directory / SPANS
     for folder in _names(spans):
         rollout_id = rollout_id_of_folder(spans / folder)
         if rollout_id:
             for name in _names(spans / folder):
-                if name.endswith(LIVE_SUFFIX):
-                    yield LiveFile(spans / folder / name, rollout_id)
+                yield LiveFile(spans / folder / name, rollout_id)
 
 
 def _names(folder: Path) -> list[str]:

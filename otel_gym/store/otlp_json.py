@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -193,45 +193,96 @@ def _fit_int64(numbers: tuple[int, ...]) -> bool:
     return fits_int64(min(numbers)) and fits_int64(max(numbers))
 
 
-def python_value(value: Any) -> Any:
-    """An AnyValue as a Python value; None for an empty or unknown one."""
-    if not isinstance(value, dict):
-        return None
-    for name, item in value.items():
+def python_value(value: Any, depth: int = 0) -> Any:
+    """An AnyValue as a Python value; None for an empty or unknown one. ValueError for one of a wrong JSON type."""
+    for name, item in _as_object(value, "value").items():
         decoder = _DECODERS.get(name)
-        if decoder is not None:
-            return decoder(item)
+        if decoder is not None and item is not None:
+            return decoder(item, depth)
     return None
 
 
-def _double(item: Any) -> float:
-    return float(item)
+def _string(item: Any, depth: int) -> str:
+    return _as_text(item, "stringValue")
 
 
-def _array(item: Any) -> list[Any]:
-    return [python_value(entry) for entry in (item or {}).get("values", ())]
+def _boolean(item: Any, depth: int) -> bool:
+    if item not in (True, False, "true", "false") or type(item) not in (bool, str):
+        raise ValueError(f"boolValue is {_said(item)}")
+    return item in (True, "true")
 
 
-_DECODERS: dict[str, Callable[[Any], Any]] = {
-    "stringValue": lambda item: item,
-    "boolValue": lambda item: item in (True, "true"),
-    "intValue": int,
+def _integer(item: Any, depth: int) -> int | str:
+    """As the writer has it: one beyond 64 bits is its digits."""
+    number = _as_number(item, "intValue")
+    return number if fits_int64(number) else str(number)
+
+
+def _double(item: Any, depth: int) -> float:
+    if type(item) not in (float, int, str):
+        raise ValueError(f"doubleValue is {_said(item)}, no number")
+    try:
+        return float(item)
+    except (ValueError, OverflowError):
+        raise ValueError(f"doubleValue is {_said(item)}, no number of 64 bits") from None
+
+
+def _array(item: Any, depth: int) -> list[Any]:
+    entries = _list(_as_object(item, "arrayValue"), "values")
+    return [python_value(entry, deeper(depth)) for entry in entries]
+
+
+def _map(item: Any, depth: int) -> dict[str, Any]:
+    return attributes_of(_as_object(item, "kvlistValue").get("values"), deeper(depth))
+
+
+def _bytes(item: Any, depth: int) -> bytes:
+    return base64.b64decode(_as_text(item, "bytesValue"))
+
+
+_DECODERS: dict[str, Callable[[Any, int], Any]] = {
+    "stringValue": _string,
+    "boolValue": _boolean,
+    "intValue": _integer,
     "doubleValue": _double,
     "arrayValue": _array,
-    "kvlistValue": lambda item: attributes_of((item or {}).get("values", ())),
-    "bytesValue": lambda item: base64.b64decode(item),
+    "kvlistValue": _map,
+    "bytesValue": _bytes,
 }
 
+# The parsers of protobuf stop at 100 messages within each other.
+_VALUE_DEPTH = 100
 
-def attributes_of(pairs: Any) -> dict[str, Any]:
-    """KeyValue list → dict; the last of a repeated key wins."""
-    return {pair["key"]: python_value(pair.get("value")) for pair in pairs or ()}
+
+def deeper(depth: int) -> int:
+    """One level further into lists and maps; ValueError where no parser would go on."""
+    if depth >= _VALUE_DEPTH:
+        raise ValueError(f"a value nests deeper than {_VALUE_DEPTH} levels")
+    return depth + 1
+
+
+def attributes_of(pairs: Any, depth: int = 0) -> dict[str, Any]:
+    """KeyValue list → dict; the last of a repeated key wins. ValueError where it is none."""
+    attributes: dict[str, Any] = {}
+    for entry in _as_list(pairs, "attributes"):
+        pair = _as_object(entry, "attribute")
+        key = _id(pair, "key")
+        try:
+            value = pair.get("value")
+            attributes[key] = None if value is None else python_value(value, depth)
+        except ValueError as error:
+            raise ValueError(f"attribute {key[:_SHOWN]!r}: {error}") from None
+    return attributes
 
 
 def spans_of_line(line: bytes) -> list[StoredSpan]:
-    """The spans of one line of TracesData (``batches``, as Tempo's API says it, is taken too)."""
+    """The spans of one line of TracesData (``batches``, as Tempo's API says it, is taken too).
+
+    MalformedLineError if one of them has a field of a wrong type; its neighbours are read all the same. What is said
+    once for several spans (their resource, their scope) is the fault of all of these.
+    """
     try:
-        document = _decode(line)
+        document = _document(line)
     except (ValueError, RecursionError) as error:
         raise MalformedLineError(f"not JSON: {error}") from None
     if not isinstance(document, dict):
@@ -240,47 +291,71 @@ def spans_of_line(line: bytes) -> list[StoredSpan]:
     if not isinstance(groups, list):
         raise MalformedLineError("no resourceSpans: not a line of OTLP/JSON TracesData")
     spans: list[StoredSpan] = []
-    problem = None
-    try:
-        for span, resource, scope in _encoded_spans(groups):
-            try:
-                spans.append(_span(span, resource, scope))
-            except _NOT_OTLP as error:  # one span's fault is not its neighbours'
-                problem = error
-    except _NOT_OTLP as error:
-        problem = error
-    if problem is not None:
-        raise MalformedLineError(f"a span that does not follow OTLP/JSON: {problem!r}", spans)
+    faults = _Faults()
+    for each in groups:
+        with faults:
+            group = _as_object(each, "entry of resourceSpans")
+            resource = attributes_of(_object(group, "resource").get("attributes"))
+            for scope_spans in _list(group, "scopeSpans"):
+                with faults:
+                    spans_of_scope = _list(_as_object(scope_spans, "entry of scopeSpans"), "spans")
+                    scope = _text(_object(scope_spans, "scope"), "name")
+                    for span in spans_of_scope:
+                        with faults:
+                            spans.append(_span(_as_object(span, "span"), resource, scope))
+    if faults.found:
+        more = f" (and {len(faults.found) - 1} more such faults)" if len(faults.found) > 1 else ""
+        raise MalformedLineError(f"a span that does not follow OTLP/JSON: {faults.found[0]}{more}", spans)
     return spans
 
 
-_NOT_OTLP = (KeyError, TypeError, ValueError, AttributeError)
+class _Faults:
+    """Notes what is wrong within its block, and goes on behind it."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, ValueError):
+            return False
+        self.found.append(str(error))
+        return True
 
 
-def _encoded_spans(groups: list[Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any], str | None]]:
-    for group in groups:
-        resource = attributes_of((group.get("resource") or {}).get("attributes"))
-        for scope_spans in group.get("scopeSpans") or ():
-            scope = (scope_spans.get("scope") or {}).get("name")
-            for span in scope_spans.get("spans") or ():
-                yield span, resource, scope
+def _document(line: bytes) -> Any:
+    """The JSON value of a line; also of one with a NaN, a lone surrogate or a number without bounds in it."""
+    try:
+        return _decode(line)
+    except ValueError:
+        return _safe(json.loads(line, parse_int=_number_or_digits))
+
+
+def _number_or_digits(digits: str) -> int | str:
+    return int(digits) if len(digits) < _MOST_DIGITS else digits
+
+
+# Above it Python refuses to make a number of them.
+_MOST_DIGITS = 1000
 
 
 def _span(span: dict[str, Any], resource: dict[str, Any], scope: str | None) -> StoredSpan:
-    status = span.get("status") or {}
+    status = _object(span, "status")
     return StoredSpan(
-        trace_id=span["traceId"].lower(),
-        span_id=span["spanId"].lower(),
-        parent_span_id=(span.get("parentSpanId") or "").lower() or None,
-        name=span.get("name", ""),
-        kind=_number(span.get("kind", 0), KIND_NAMES),
-        start_ns=int(span.get("startTimeUnixNano", 0)),
-        end_ns=int(span.get("endTimeUnixNano") or 0) or None,
+        trace_id=_id(span, "traceId").lower(),
+        span_id=_id(span, "spanId").lower(),
+        parent_span_id=(_text(span, "parentSpanId") or "").lower() or None,
+        name=_text(span, "name") or "",
+        kind=_enumerated(span, "kind", KIND_NAMES),
+        start_ns=_time(span, "startTimeUnixNano"),
+        end_ns=_time(span, "endTimeUnixNano") or None,
         attributes=attributes_of(span.get("attributes")),
-        events=[_event(event) for event in span.get("events") or ()],
-        links=[_link(link) for link in span.get("links") or ()],
-        status=_number(status.get("code", 0), STATUS_NAMES),
-        status_message=status.get("message"),
+        events=[_event(event) for event in _objects(span, "events")],
+        links=[_link(link) for link in _objects(span, "links")],
+        status=_enumerated(status, "code", STATUS_NAMES),
+        status_message=_text(status, "message"),
         resource=resource,
         scope_name=scope,
         dropped=_dropped(span),
@@ -292,17 +367,100 @@ _DROPPED_COUNTS = ("droppedAttributesCount", "droppedEventsCount", "droppedLinks
 
 def _dropped(span: dict[str, Any]) -> int:
     """All that limits dropped: of the span, and of its events and links."""
-    parts = (span, *(span.get("events") or ()), *(span.get("links") or ()))
-    return sum(int(part.get(name) or 0) for part in parts for name in _DROPPED_COUNTS)
+    parts = (span, *_objects(span, "events"), *_objects(span, "links"))
+    return sum(_number(part, name, COUNTS) for part in parts for name in _DROPPED_COUNTS)
 
 
 def _event(event: dict[str, Any]) -> SpanEvent:
-    return SpanEvent(event.get("name", ""), int(event.get("timeUnixNano", 0)), attributes_of(event.get("attributes")))
+    return SpanEvent(_text(event, "name") or "", _time(event, "timeUnixNano"), attributes_of(event.get("attributes")))
 
 
 def _link(link: dict[str, Any]) -> SpanLink:
-    return SpanLink(link["traceId"].lower(), link["spanId"].lower(), attributes_of(link.get("attributes")))
+    return SpanLink(_id(link, "traceId").lower(), _id(link, "spanId").lower(), attributes_of(link.get("attributes")))
 
 
-def _number(value: int | str, names: Mapping[str, int]) -> int:
-    return value if isinstance(value, int) else names.get(value, 0)
+# --- the fields of a JSON object, by type; null is an absent one, and whatever else is a ValueError
+
+COUNTS, TIMES, ENUMERATIONS = range(2**32), range(2**64), range(-(2**31), 2**31)
+
+_SHOWN = 60
+_JSON_TYPES = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+
+
+def _said(value: Any) -> str:
+    kind = _JSON_TYPES.get(type(value), "a number")
+    if isinstance(value, dict | list) or value is None:
+        return kind
+    text = repr(value[:_SHOWN] if isinstance(value, str) else value)
+    return f"{kind} ({text if len(text) <= _SHOWN else text[:_SHOWN] + '…'})"
+
+
+def _as_object(value: Any, what: str) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise ValueError(f"{what} is {_said(value)}, no object")
+
+
+def _as_list(value: Any, what: str) -> list[Any]:
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return value
+    raise ValueError(f"{what} is {_said(value)}, no list")
+
+
+def _as_text(value: Any, what: str) -> str:
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"{what} is {_said(value)}, no text")
+
+
+def _as_number(value: Any, what: str) -> int:
+    """A whole number, also as decimal text."""
+    is_whole = type(value) is int or (type(value) is float and value.is_integer())
+    try:
+        if is_whole or type(value) is str:
+            return int(value)
+    except ValueError:
+        pass
+    raise ValueError(f"{what} is {_said(value)}, no whole number")
+
+
+def _object(holder: dict[str, Any], name: str) -> dict[str, Any]:
+    value = holder.get(name)
+    return {} if value is None else _as_object(value, name)
+
+
+def _list(holder: dict[str, Any], name: str) -> list[Any]:
+    return _as_list(holder.get(name), name)
+
+
+def _objects(holder: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    return [_as_object(entry, f"entry of {name}") for entry in _list(holder, name)]
+
+
+def _text(holder: dict[str, Any], name: str) -> str | None:
+    value = holder.get(name)
+    return None if value is None else _as_text(value, name)
+
+
+def _id(holder: dict[str, Any], name: str) -> str:
+    """A text that must be there."""
+    return _as_text(holder.get(name), name)
+
+
+def _number(holder: dict[str, Any], name: str, bounds: range) -> int:
+    value = holder.get(name)
+    number = 0 if value is None or value == "" else _as_number(value, name)
+    if number not in bounds:
+        raise ValueError(f"{name} is {_said(value)}, out of bounds")
+    return number
+
+
+def _time(holder: dict[str, Any], name: str) -> int:
+    return _number(holder, name, TIMES)
+
+
+def _enumerated(holder: dict[str, Any], name: str, names: Mapping[str, int]) -> int:
+    value = holder.get(name)
+    return names.get(value, 0) if isinstance(value, str) else _number(holder, name, ENUMERATIONS)

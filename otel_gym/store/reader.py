@@ -153,7 +153,7 @@ class Store:
             try:
                 said = json.loads(path.read_bytes())
                 by_writer[path.stem] = {name: kind(value) for name, value in said.items()}
-            except (OSError, ValueError, AttributeError, TypeError):
+            except (OSError, ValueError, AttributeError, TypeError, OverflowError, RecursionError):
                 self._report(replace(damage, path=path))
         return by_writer
 

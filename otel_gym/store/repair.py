@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from otel_gym.content import printable
+
 LINE_SKIPPED = "the line is skipped; every other line of the file was read"
 REST_READ = "these bytes are skipped; every whole record around them was read"
 NOTHING_LOST = "every record of the line was read, nothing is lost"
@@ -44,7 +46,7 @@ class Damage:
     def __str__(self) -> str:
         line = f":{self.line}" if self.line else ""
         place = "" if self.offset is None else f" (at byte {self.offset})"
-        return f"{self.path}{line}: {self.problem}{place}; {self.cure}"
+        return printable(f"{self.path}{line}: {self.problem}{place}; {self.cure}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ inside a list, a time beyond 64 bit) stands in ``exact``, the span as a line of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,15 @@ import msgspec
 
 from otel_gym import conventions as names
 from otel_gym.content import fits_int64, safe_text
-from otel_gym.store.otlp_json import KIND_NAMES, STATUS_NAMES, encode_json, key_values, spans_of_line
+from otel_gym.store.decode import Count, Enumeration
+from otel_gym.store.otlp_json import (
+    KIND_NAMES,
+    STATUS_NAMES,
+    MalformedLineError,
+    encode_json,
+    key_values,
+    spans_of_line,
+)
 from otel_gym.store.span import SpanEvent, SpanLink, StoredSpan
 from otel_gym.store.tokens import may_hold_tokens, tokens_of
 from otel_gym.store.whole_requests import RequestsInOrder
@@ -319,8 +328,9 @@ def span_of_row(row: Row) -> StoredSpan:
     """The span that the row was made from."""
     exact = row[_EXACT]
     if exact is not None:
-        for span in spans_of_line(exact.encode()):
-            return span
+        with suppress(MalformedLineError):
+            for span in spans_of_line(exact.encode()):
+                return span
     attributes = {attribute: row[index] for index, attribute in _PROMOTED if row[index] is not None}
     if row[_ATTRIBUTES] is not None:
         attributes.update(_decode(row[_ATTRIBUTES]))
@@ -371,7 +381,7 @@ class _Pair(msgspec.Struct, gc=False):
 
 
 class _Status(msgspec.Struct, gc=False):
-    code: int = 0
+    code: Enumeration = 0
     message: str | None = None
 
 
@@ -380,16 +390,16 @@ class _Span(msgspec.Struct, gc=False):
     spanId: str  # noqa: N815
     startTimeUnixNano: str  # noqa: N815
     endTimeUnixNano: str  # noqa: N815
-    kind: int
+    kind: Enumeration
     name: str
     parentSpanId: str | None = None  # noqa: N815
     attributes: list[_Pair] = []
     status: _Status | None = None
     events: msgspec.Raw = msgspec.Raw()
     links: msgspec.Raw = msgspec.Raw()
-    droppedAttributesCount: int = 0  # noqa: N815
-    droppedEventsCount: int = 0  # noqa: N815
-    droppedLinksCount: int = 0  # noqa: N815
+    droppedAttributesCount: Count = 0  # noqa: N815
+    droppedEventsCount: Count = 0  # noqa: N815
+    droppedLinksCount: Count = 0  # noqa: N815
 
 
 class _Scope(msgspec.Struct, gc=False):
@@ -431,8 +441,12 @@ class LineRows:
         """The rows of one line; MalformedLineError as ``spans_of_line``."""
         try:
             return self._quick_rows(line, rollout_id)
-        except (_OddError, msgspec.MsgspecError, ValueError, UnicodeError):
-            return [self._slow_row(span, rollout_id) for span in spans_of_line(bytes(line))]
+        except (_OddError, msgspec.MsgspecError, ValueError, UnicodeError, RecursionError):
+            return self.rows_of_spans(spans_of_line(bytes(line)), rollout_id)
+
+    def rows_of_spans(self, spans: Iterable[StoredSpan], rollout_id: str) -> list[Row]:
+        """The rows of spans that were read from one line, in the place of ``rows``."""
+        return [self._slow_row(span, rollout_id) for span in spans]
 
     def _slow_row(self, span: StoredSpan, rollout_id: str) -> Row:
         if self._requests is not None and names.REQUEST_BODY in span.attributes:

@@ -21,8 +21,8 @@ from otel_gym.wire.items.shapes import CALL_TYPES, OUTPUT_TYPES
 _AGENT_HEADERS = tuple(
     names.REQUEST_HEADER + name for name in ("x-claude-code-agent-id", "thread-id", "x-session-id", "session-id")
 )
-_RESULT_TYPES = frozenset(OUTPUT_TYPES.values())
-_INSTRUCTION_ROLES = frozenset({"system", "developer"})
+_RESULT_TYPES = tuple(OUTPUT_TYPES.values())
+_INSTRUCTION_ROLES = ("system", "developer")
 
 
 def agent_key(call: Call) -> str | None:

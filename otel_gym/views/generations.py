@@ -129,7 +129,7 @@ def _items(call: Call, record: ModelCallRecord) -> list[Item]:
     if told is not None:
         items = _json_list(text_of(told, names.OUTPUT_ITEMS))
         if items is not None:
-            return items
+            return [item for item in items if isinstance(item, dict)]
     if record.response is not None and record.dialect is not None and not _is_error(record):
         return output_items(record.dialect, record.response)
     return items_of_messages(_json_list(call.span.attributes.get("gen_ai.output.messages")))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otel_gym import conventions as names
-from otel_gym.content import KeptBody, body_of_text
+from otel_gym.content import KeptBody, body_of_text, printable
 from otel_gym.records.model_call import ModelCallRecord, build_model_call_record
 from otel_gym.settings import say_once
 from otel_gym.store.blobs import BlobError
@@ -63,7 +63,8 @@ def record_of(span: StoredSpan, call_index: int) -> ModelCallRecord:
     if names.MODEL_CALL_ID not in span.attributes:
         return _record_of_attributes(span, call_index)
     if span.end_ns is None:
-        said = {name: span.attributes.get(key) for name, key in _SAID_AT_START.items()}
+        facts = _Facts(span.attributes)
+        said = {name: facts.text(key) for name, key in _SAID_AT_START.items()}
         return _record_of_attributes(span, call_index).model_copy(update=_known(said))
     record = build_model_call_record(exchange_of(span), call_index)
     if names.REQUEST_BODY in span.attributes or names.RESPONSE_BODY in span.attributes:
@@ -127,7 +128,7 @@ def _body(span: StoredSpan, name: str) -> KeptBody:
             _NO_BODY if text is None else body_of_text(text, _Facts(span.attributes).text(name + names.BODY_ENCODING))
         )
     except BlobError as problem:
-        say_once(str(problem))
+        say_once(printable(str(problem)))
         return _NO_BODY
     except ValueError:
         return _NO_BODY

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator
 
+from otel_gym.content import printable
 from otel_gym.identity import LATEST
 from otel_gym.store.reader import RolloutSpans, Store
 
@@ -111,7 +112,7 @@ def _named_run(address_run: str) -> str | None:
 
 
 def _full_address(rollout: RolloutSpans) -> str:
-    return f"{rollout.run_id or NO_RUN}/{rollout.rollout_id}"
+    return printable(f"{rollout.run_id or NO_RUN}/{rollout.rollout_id}")
 
 
 def _said(what: str, wanted: str, known: list[str]) -> str:
@@ -119,4 +120,4 @@ def _said(what: str, wanted: str, known: list[str]) -> str:
         return f"it holds no {what}"
     nearest = difflib.get_close_matches(wanted, known, NEAREST, 0.4) or known[:NEAREST]
     rest = "" if len(known) <= len(nearest) else f" (of {len(known)}; otel-gym ls lists all)"
-    return f"the nearest {what}: {', '.join(nearest)}{rest}"
+    return f"the nearest {what}: {', '.join(map(printable, nearest))}{rest}"

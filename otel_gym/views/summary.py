@@ -17,6 +17,7 @@ from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.records.retries import Attempt, logical_calls
 from otel_gym.store.reader import RolloutSpans, natural_key
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
+from otel_gym.views.agent_tree import text_of
 from otel_gym.views.layers import is_model_call, without_client_layer
 from otel_gym.views.model_calls import model_call_records
 from otel_gym.views.rewards import reward_of
@@ -118,7 +119,7 @@ def summarize_rollout(rollout: RolloutSpans) -> RolloutSummary:
     records = model_call_records(execution)
     attempts = attempts_of(execution, records)
     calls = logical_calls(attempts)
-    streamed = {span.attributes.get(MODEL_CALL_ID) for span in execution.spans if is_streamed(span)}
+    streamed = {text_of(span, MODEL_CALL_ID) for span in execution.spans if is_streamed(span)}
     answers = [call.record for call in calls]
     return RolloutSummary(
         run_id=rollout.run_id,

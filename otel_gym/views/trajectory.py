@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from otel_gym import conventions as names
+from otel_gym.content import safe_json
 from otel_gym.records.steps import AgentStep, Entry, ToolResult, UserMessage, iso_time
 from otel_gym.records.trajectory import AgentTelemetry, Gap, Trajectory, boundary_of, trajectory_of
 from otel_gym.store.json_text import parsed
@@ -187,7 +188,8 @@ class _Reader:
             return
         if call_id not in step.call_ids():
             # Its generation was recorded without content: the tool's own span says what was called.
-            arguments = span.attributes.get("gen_ai.tool.call.arguments")
+            said: Any = span.attributes.get("gen_ai.tool.call.arguments")
+            arguments = said if said is None or isinstance(said, str) else safe_json(said)
             step.step.items.append(function_call_item(call_id, text_of(span, "gen_ai.tool.name"), arguments))
         if "gen_ai.tool.call.result" in span.attributes or span.status == STATUS_ERROR:
             step.tools.append((_tool_order(span), _result_of(span, call_id)))
@@ -291,7 +293,7 @@ def _result_of(span: StoredSpan, call_id: str | None) -> ToolResult:
         started_at=_start(span),
         completed_at=_end(span),
         duration_ms=((span.end_ns or 0) - span.start_ns) / 10**6 if times_are_known else None,
-        error_message=error.get("message")
+        error_message=_text(error.get("message"))
         or (span.status_message or text_of(span, "error.type") or "failed" if failed else None),
         error_data=error.get("data"),
         extra=_json_object(span.attributes.get(names.TOOL_EXTRA)) or {},
@@ -315,13 +317,21 @@ def _telemetry(run: _AgentRun) -> AgentTelemetry:
     spans = turns or [step.span for step in run.steps if step.span is not None]
     return AgentTelemetry(
         agent=run.agent.name if run.agent is not None else None,
-        source=said.get(names.SOURCE) or "in_process",
-        session_id=said.get("gen_ai.conversation.id") or said.get(names.SOURCE_SESSION_ID),
-        duration_ms=said.get(names.AGENT_DURATION_MS, _duration_ms(spans)),
-        total_cost_usd=said.get(names.AGENT_TOTAL_COST_USD),
+        source=_text(said.get(names.SOURCE)) or "in_process",
+        session_id=_text(said.get("gen_ai.conversation.id")) or _text(said.get(names.SOURCE_SESSION_ID)),
+        duration_ms=_figure(said[names.AGENT_DURATION_MS]) if names.AGENT_DURATION_MS in said else _duration_ms(spans),
+        total_cost_usd=_figure(said.get(names.AGENT_TOTAL_COST_USD)),
         provider_usage=_json_object(said.get(names.AGENT_PROVIDER_USAGE)),
-        dropped_records=said.get(names.AGENT_DROPPED_RECORDS) or 0,
+        dropped_records=dropped if type(dropped := said.get(names.AGENT_DROPPED_RECORDS)) is int else 0,
     )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _figure(value: Any) -> float | None:
+    return value if type(value) in (int, float) else None
 
 
 def _duration_ms(spans: Sequence[StoredSpan]) -> float | None:

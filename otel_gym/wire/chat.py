@@ -23,7 +23,8 @@ from otel_gym.wire.exchange import JsonObject
 DONE = "[DONE]"
 
 _PART_NAMES = NAMES | {"signature"}
-_PART_TEXT = ("text", "summary", "thinking", "data", "signature")
+_THINKING = "thinking"
+_PART_TEXT = ("text", "summary", _THINKING, "data", "signature")
 # Lists of a choice that grow with each chunk (vLLM, SGLang, NeMo Gym); other lists come whole.
 _GROWING_LISTS = frozenset({"generation_log_probs", "generation_token_ids", "routed_experts", "token_ids"})
 # A payload without choices is a chunk if it has one of these; a ping or an error is none.
@@ -280,7 +281,14 @@ def _settled(fields: JsonObject) -> JsonObject:
     settled: JsonObject = settle(fields)
     for key, value in settled.items():
         if isinstance(value, list) and key in ("content", "reasoning_details"):
-            settled[key] = [settle(part) for part in value]
+            settled[key] = [_settled_part(part) for part in value]
+    return settled
+
+
+def _settled_part(part: Any) -> Any:
+    settled = settle(part)
+    if isinstance(settled, dict) and isinstance(settled.get(_THINKING), list):
+        settled[_THINKING] = [settle(inner) for inner in settled[_THINKING]]
     return settled
 
 
@@ -304,16 +312,21 @@ def _names_or_extends_a_call(fragments: object) -> bool:
     return False
 
 
-def _merge_parts(known: list[Any], parts: list[Any]) -> list[Any]:
+def _merge_parts(known: list[Any], parts: list[Any], *, inner: bool = False) -> list[Any]:
     """Content parts or reasoning details: a part with the type and index of the last one continues it.
 
-    Without an index only the first part of a delta can: the others were sent apart from it.
+    Without an index only the first part of a delta can: the others were sent apart from it. A part of thinking holds
+    ``inner`` parts (Mistral), which continue each other likewise.
     """
     for place, part in enumerate(parts):
         last = known[-1] if known else None
         if not isinstance(part, dict) or not isinstance(last, dict) or not _continues(last, part, place):
             known.append(part)
             continue
+        thoughts, more = last.get(_THINKING), part.get(_THINKING)
+        if isinstance(thoughts, list) and isinstance(more, list) and not inner:
+            _merge_parts(thoughts, more, inner=True)
+            part = {key: value for key, value in part.items() if key != _THINKING}
         fold_delta(last, part, _PART_NAMES)
     return known
 

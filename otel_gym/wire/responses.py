@@ -1,7 +1,8 @@
 """OpenAI Responses: events of a stream → the ``response`` object of the plain call.
 
-The terminal envelope carries that object whole, and then nothing else counts. Where the stream
-broke before it, the output is rebuilt from item, part and delta events (R022).
+The terminal envelope carries that object whole, and then nothing else counts; only where it lists no output (some
+gateways send it empty) are the finished items that came before it its output. Where the stream broke before it, the
+output is rebuilt from item, part and delta events (R022).
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class ResponsesAssembler(StreamAssembler):
 
     def result(self) -> JsonObject | None:
         if self._final is not None:
-            return self._final
+            finished = [] if self._final.get("output") else self._output.finished()
+            return {**self._final, "output": finished} if finished else self._final
         listed = self._envelope.get("output") if self._envelope is not None else None
         output = self._output.result(listed if isinstance(listed, list) else [])
         if self._envelope is None:
@@ -112,6 +114,11 @@ class _Output:
         kept = [(place, item) for place, item in enumerate(listed) if place not in positions]
         told = [(item.position, item.result()) for item in self._items]
         return [item for _, item in sorted(kept + told, key=lambda entry: entry[0])]
+
+    def finished(self) -> list[Any]:
+        """The items that came whole, in order."""
+        finished = [(item.position, item.result()) for item in self._items if item.done]
+        return [item for _, item in sorted(finished, key=lambda entry: entry[0])]
 
     def take_item(self, event: JsonObject) -> bool:
         """An item's head (``added``) or the whole item (``done``)."""

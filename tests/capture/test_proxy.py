@@ -417,6 +417,47 @@ def test_an_upstream_that_hangs_up_without_an_answer_is_502(store: Path) -> None
     assert response.status_code == 502
 
 
+@contextmanager
+def raw_upstream(answer: bytes) -> Iterator[str]:
+    """A server that says ``answer`` to a connection, whatever it is."""
+    listener = listen("127.0.0.1", 0)
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        connection.recv(65536)
+        connection.sendall(answer)
+        connection.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield url_of(listener)
+    listener.close()
+
+
+@pytest.mark.parametrize("status", [600, 999])
+def test_a_status_that_http_lacks_gave_the_client_an_empty_reply(store: Path, status: int) -> None:
+    odd = b"HTTP/1.1 %d Odd\r\nContent-Length: 2\r\n\r\n{}" % status
+    with raw_upstream(odd) as upstream, served(server_config(proxy_app(upstream_of(upstream)))) as url:
+        with client() as http:
+            answer = http.post(url + PREFIXED_CHAT, json=QUESTION)
+        (record,) = records_of(store)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (502, "api_error")
+    assert f"status {status}, which HTTP lacks" in answer.json()["error"]["message"]
+    assert (record.status_code, record.upstream_status_code, record.error_category) == (502, status, "upstream_error")
+    assert (record.response_source, record.local_response_reason) == ("local", "upstream_status_invalid")
+    assert record.request == QUESTION
+
+
+@pytest.mark.parametrize("slashes", ["//", "///", "http://model//"])
+def test_a_second_slash_before_the_prefix_sent_the_prefix_upstream(store: Path, proxy: Proxy, slashes: str) -> None:
+    body = json.dumps(QUESTION).encode()
+    head = f"POST {slashes}ng-rollout/3-1{CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+    with proxy(answering(json.dumps(ANSWER).encode())) as (url, upstream):
+        answer = exchanged(url, f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert upstream.scopes[0]["raw_path"] == CHAT.encode()
+        assert len(records_of(store)) == 1
+
+
 def test_an_upstream_that_breaks_off_breaks_the_clients_connection_too(store: Path, proxy: Proxy) -> None:
     """A stream that simply ended would look whole to clients that do not wait for a terminal event."""
     with proxy(streaming([b"data: {}\n\n"], OSError("cable"), pause_s=0.05)) as (url, _), client() as http:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,28 @@ def test_into_another_store(tmp_path: Path, invoke: Invoke) -> None:
     write(tmp_path / "a", [span(1)])
     assert invoke("compact", "--dir", tmp_path / "a", "--into", tmp_path / "b", "--idle", 0).exit_code == 0
     assert len(list(parquet_spans(tmp_path / "b" / "parquet"))) == 1
+
+
+@pytest.mark.parametrize("more", [[], ["--remove"]])
+def test_compressed_files_were_left_out_of_another_store_without_a_word(
+    tmp_path: Path, invoke: Invoke, more: list[str]
+) -> None:
+    source, target = tmp_path / "a", tmp_path / "b"
+    write(source, [span(1)])
+    packed = write(source, [span(2)], writer="packed").with_suffix(".jsonl.gz")
+    content = packed.with_suffix("").read_bytes()
+    packed.with_suffix("").unlink()
+    packed.write_bytes(gzip.compress(content))
+    for _ in range(2):
+        result = invoke("compact", "--dir", source, "--into", target, "--idle", 0, *more)
+        assert result.exit_code == 1
+        (said,) = result.stderr.splitlines()
+        assert said.startswith(f"otel-gym: 1 file left out (the first: {packed}): only plain .jsonl files are sealed; ")
+        assert packed.exists()
+    packed.unlink()
+    write(source, [span(2)], writer="packed")
+    assert invoke("compact", "--dir", source, "--into", target, "--idle", 0).exit_code == 0
+    assert len(list(parquet_spans(target / "parquet"))) == 2
 
 
 def test_what_cannot_be_done_ends_with_2(tmp_path: Path, invoke: Invoke) -> None:

@@ -239,6 +239,18 @@ def test_vllm_stop_reason_and_padding(read_stream: ReadStream) -> None:
     assert "obfuscation" not in response
 
 
+def test_mistrals_thinking_had_a_part_a_chunk(read_stream: ReadStream) -> None:
+    def think(*texts: str, **more: Any) -> dict[str, Any]:
+        return {"type": "thinking", "thinking": [{"type": "text", "text": text} for text in texts], **more}
+
+    deltas: list[Any] = ["", [think("Okay")], [think(" so")], [think(".", closed=True)], "H", "i", [think("No")]]
+    assert message(read_stream, *({"content": content} for content in deltas))["content"] == [
+        think("Okay so.", closed=True),
+        {"type": "text", "text": "Hi"},
+        think("No"),
+    ]
+
+
 def test_content_as_a_list_of_parts_is_kept(read_stream: ReadStream) -> None:
     found = message(
         read_stream, {"content": [{"type": "text", "text": "a"}]}, {"content": [{"type": "text", "text": "b"}]}

@@ -48,6 +48,34 @@ def test_terminal_envelope_is_the_answer(read_stream: ReadStream, kind: str, cat
     assert (parsed.error_category, parsed.terminal_event) == (category, f"response.{kind}")
 
 
+CALL = {"type": "function_call", "id": "f1", "call_id": "c1", "name": "weather", "arguments": "{}"}
+SAID = {"type": "message", "id": "m1", "role": "assistant", "content": [{"type": "output_text", "text": "4"}]}
+
+
+@pytest.mark.parametrize("listed", [{"output": []}, {"output": None}, {}])
+@pytest.mark.parametrize("kind", ["completed", "incomplete"])
+def test_text_and_tool_calls_were_lost_where_the_terminal_envelope_lists_no_output(
+    read_stream: ReadStream, listed: dict[str, Any], kind: str
+) -> None:
+    last = {"id": "r1", "object": "response", "status": kind, "usage": {"input_tokens": 1}, **listed}
+    unfinished = {"type": "message", "id": "m2", "role": "assistant", "content": []}
+    events = [
+        event("output_item.added", output_index=1, item={**CALL, "arguments": ""}),
+        event("function_call_arguments.delta", item_id="f1", output_index=1, delta="{}"),
+        event("output_item.done", output_index=1, item=CALL),
+        event("output_item.done", output_index=0, item=SAID),
+        event("output_item.added", output_index=2, item=unfinished),
+    ]
+    parsed = read_stream("responses", [CREATED, *events, event(kind, response=last)])
+    assert parsed.response == {**last, "output": [SAID, CALL]}
+
+
+def test_an_empty_answer_stays_empty(read_stream: ReadStream) -> None:
+    last = envelope(output=[])
+    parsed = read_stream("responses", [CREATED, text_delta("never ended"), last])
+    assert parsed.response == last["response"]
+
+
 def test_first_terminal_event_sets_the_category_and_the_last_envelope_the_answer(read_stream: ReadStream) -> None:
     parsed = read_stream("responses", [envelope("failed"), envelope("completed", id="r2")])
     assert parsed.response is not None

@@ -8,7 +8,8 @@ from typing import Any
 
 Item = dict[str, Any]
 
-CALL_TYPES = frozenset({"function_call", "custom_tool_call"})
+# Not sets: what stands in the place of a type may be any JSON value, of which lists have no hash.
+CALL_TYPES = ("function_call", "custom_tool_call")
 # A call's type → that of its output.
 OUTPUT_TYPES = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 
