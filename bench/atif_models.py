@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from newer_python import pythons_from, runs
 from otel_gym.ingest.atif import AtifError, read_atif
 from otel_gym.ingest.spans import ImportedRollout, stored_spans
 from otel_gym.records.atif_lint import errors
@@ -31,7 +31,6 @@ from otel_gym.views.trajectory import trajectories
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT.parent / "shared" / "corpus" / "atif"
 PACKAGES = ("harbor==0.26.0", "atif==1.8.0")
-PYTHONS = ("python3.13", "python3.12", "python3")
 
 # Runs in that environment: paths on standard input, a JSON line for each on standard output.
 JUDGE = """
@@ -85,12 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def environment(folder: Path) -> Path:
     """The Python of an environment with harbor and atif."""
     python = folder / "bin" / "python"
-    if python.is_file() and _runs(python, "import atif, harbor"):
+    if python.is_file() and runs(python, "import atif, harbor"):
         return python
-    found = (
-        name for name in (*PYTHONS, *_of_pyenv()) if _runs(name, "import sys; sys.exit(sys.version_info < (3, 12))")
-    )
-    base = next(found, None)
+    base = next(pythons_from(3, 12), None)
     if base is None:
         raise MissingError("harbor needs Python 3.12 or newer, and neither PATH nor pyenv has one: install python3.12")
     print(f"making {folder} with {base} and {' '.join(PACKAGES)}", file=sys.stderr)
@@ -98,19 +94,6 @@ def environment(folder: Path) -> Path:
         if subprocess.run(command, check=False).returncode:
             raise MissingError(f"{' '.join(command)} failed: see above")
     return python
-
-
-def _of_pyenv() -> list[str]:
-    """What pyenv has installed, also where its shims are not told to use it."""
-    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    return sorted(map(str, root.glob("versions/3.*/bin/python")), reverse=True)
-
-
-def _runs(python: str | Path, program: str) -> bool:
-    try:
-        return subprocess.run([python, "-c", program], capture_output=True, check=False).returncode == 0
-    except OSError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +133,8 @@ def documents_of(rollout: ImportedRollout) -> Iterator[tuple[str, Any]]:
     for number, trajectory in enumerate(trajectories(RolloutSpans(None, rollout.identity_id, spans))):
         for embeds in (True, False):
             export = atif_of(trajectory, rollout_id=rollout.identity_id, agent_version="1", embed_subagents=embeds)
-            for name, document in export.documents.items():
-                yield f"ours-{number}-{'whole' if embeds else 'apart'}-{name}", document.written()
+            for name, document in export.written.items():
+                yield f"ours-{number}-{'whole' if embeds else 'apart'}-{name}", document
 
 
 def judged(python: Path, files: Sequence[Path]) -> dict[Path, dict[str, str]]:

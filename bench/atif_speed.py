@@ -2,9 +2,10 @@
 
     python bench/atif_speed.py [--lines N] [--rounds N]
 
-Both run as processes of their own and take turns; time is that of the whole process, memory its peak above that of a
-bare interpreter. The session is made here (large_session.py), so the right totals are known. atif-make needs Python
-3.12 or newer: it is put into a scratch environment, if there is one; otherwise its figures are missing.
+Both run as processes of their own and take turns (ours is convert_session.py); time is that of the whole process,
+memory its peak above that of a bare interpreter. The session is made here (large_session.py), so the right totals are
+known. atif-make needs Python 3.12 or newer: it is put into a scratch environment, if there is one; otherwise its
+figures are missing.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from large_session import LINES, Totals, make_session
+from newer_python import pythons_from
 from table import Figure, print_table
 
+HERE = Path(__file__).resolve().parent
 PEER = "atif-make==0.10.0"
-NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12")
 GREATEST_MEMORY_MB = 150
 LEAST_SPEED = 2.0
 
@@ -49,20 +51,17 @@ def measured(command: list[str]) -> Run:
 
 
 def scratch_peer(folder: Path) -> list[str] | None:
-    """The command of atif-make in an environment of its own; None where no Python is new enough."""
-    for name in NEWER_PYTHONS:
-        python = shutil.which(name)
-        if python is None or subprocess.run([python, "-c", "import venv"], capture_output=True).returncode:
-            continue
-        subprocess.run([python, "-m", "venv", str(folder)], check=True)
+    """The command of atif-make in an environment of its own; None where no Python is new enough, or no registry."""
+    for base in pythons_from(3, 12):
+        subprocess.run([base, "-m", "venv", str(folder)], check=True)
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PEER]
-        if subprocess.run(pip, capture_output=True).returncode == 0:
+        if subprocess.run(pip, capture_output=True, check=False).returncode == 0:
             return [str(folder / "bin" / "atif-make"), "convert", "--quiet"]
     return None
 
 
 def ours(session: Path, output: Path) -> list[str]:
-    return [sys.executable, "-m", "otel_gym.cli", "convert", "claude-code", str(session), "-o", str(output)]
+    return [sys.executable, str(HERE / "convert_session.py"), str(session), str(output)]
 
 
 def totals_are_right(document: Path, totals: Totals) -> bool:

@@ -23,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 BENCHMARKS = {
     "capture.py": "What capture adds to one model call",
     "store.py": "The store: speed, size, Parquet, reading",
+    "atif_speed.py": "A long session of Claude Code → ATIF",
 }
 
 PACKAGES = (
