@@ -57,7 +57,8 @@ class _Step:
     tools: list[tuple[_Order, ToolResult]] = field(default_factory=list)
 
     def call_ids(self) -> set[str | None]:
-        return {item.get("call_id") for item in self.step.items if item.get("type") in CALL_TYPES}
+        ids = (item.get("call_id") for item in self.step.items if item.get("type") in CALL_TYPES)
+        return {call_id for call_id in ids if call_id is None or isinstance(call_id, str)}
 
 
 @dataclass(slots=True, eq=False)
