@@ -198,13 +198,13 @@ def boundary_of(item: Item) -> ContextBoundary:
 
 
 def usage_of(stats: TokenStats) -> Usage:
-    return Usage.model_construct(
+    return Usage(
         input_tokens=stats.tokens_in,
-        input_tokens_details=InputTokensDetails.model_construct(
+        input_tokens_details=InputTokensDetails(
             cached_tokens=stats.cached_tokens, cache_creation_tokens=stats.cache_creation_tokens
         ),
         output_tokens=stats.tokens_out,
-        output_tokens_details=OutputTokensDetails.model_construct(reasoning_tokens=stats.tokens_reasoning),
+        output_tokens_details=OutputTokensDetails(reasoning_tokens=stats.tokens_reasoning),
         total_tokens=stats.tokens_total,
     )
 
@@ -235,7 +235,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 def _generation(number: int, step: AgentStep) -> Generation:
-    return Generation.model_construct(
+    return Generation(
         agent_step_no=number,
         model=step.model,
         stop_reason=step.stop_reason,
