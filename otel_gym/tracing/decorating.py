@@ -7,22 +7,34 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractContextManager
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from otel_gym.tracing.pipeline import active_pipeline
-
-if TYPE_CHECKING:
-    from otel_gym.tracing.span_scope import SpanScope
 
 Function = Callable[..., Any]
 
 
-def decorated(scope: SpanScope, function: Function) -> Function:
+class CallScope(AbstractContextManager[Any], Protocol):
+    """What is put around one call of a function."""
+
+    def _returned(self, value: Any) -> None: ...
+
+    def _suspended(self) -> AbstractContextManager[None]: ...
+
+
+class Scope(Protocol):
+    """Makes one for each call."""
+
+    def _of_call(self, function: Function, arguments: tuple[Any, ...], named: dict[str, Any]) -> CallScope: ...
+
+
+def decorated(scope: Scope, function: Function) -> Function:
     return next(decorate for is_one, decorate in _KINDS if is_one(function))(scope, function)
 
 
-def _coroutine(scope: SpanScope, function: Function) -> Function:
+def _coroutine(scope: Scope, function: Function) -> Function:
     @wraps(function)
     async def traced(*arguments: Any, **named: Any) -> Any:
         if active_pipeline() is None:
@@ -35,7 +47,7 @@ def _coroutine(scope: SpanScope, function: Function) -> Function:
     return traced
 
 
-def _plain(scope: SpanScope, function: Function) -> Function:
+def _plain(scope: Scope, function: Function) -> Function:
     @wraps(function)
     def traced(*arguments: Any, **named: Any) -> Any:
         if active_pipeline() is None:
@@ -48,7 +60,7 @@ def _plain(scope: SpanScope, function: Function) -> Function:
     return traced
 
 
-def _generator(scope: SpanScope, function: Function) -> Function:
+def _generator(scope: Scope, function: Function) -> Function:
     @wraps(function)
     def traced(*arguments: Any, **named: Any) -> Generator[Any, Any, Any]:
         with scope._of_call(function, arguments, named) as own:
@@ -72,7 +84,7 @@ def _generator(scope: SpanScope, function: Function) -> Function:
     return traced
 
 
-def _async_generator(scope: SpanScope, function: Function) -> Function:
+def _async_generator(scope: Scope, function: Function) -> Function:
     @wraps(function)
     async def traced(*arguments: Any, **named: Any) -> AsyncGenerator[Any, Any]:
         with scope._of_call(function, arguments, named) as own:
@@ -100,7 +112,7 @@ def _is_coroutine_function(function: Function) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
-_KINDS: tuple[tuple[Callable[[Function], bool], Callable[[SpanScope, Function], Function]], ...] = (
+_KINDS: tuple[tuple[Callable[[Function], bool], Callable[[Scope, Function], Function]], ...] = (
     (inspect.isasyncgenfunction, _async_generator),
     (inspect.isgeneratorfunction, _generator),
     (_is_coroutine_function, _coroutine),
