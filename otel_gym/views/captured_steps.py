@@ -6,14 +6,13 @@ does not begin with what came before tells that the context was made anew.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from otel_gym import conventions as names
 from otel_gym.records.model_input import plain_item
 from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult, UserMessage
-from otel_gym.store.span import StoredSpan
 from otel_gym.views.generations import Call, step_of
-from otel_gym.views.model_calls import record_of
 from otel_gym.wire.items import Item, input_items
 from otel_gym.wire.items.shapes import CALL_TYPES, OUTPUT_TYPES
 
@@ -34,38 +33,53 @@ def agent_key(call: Call) -> str | None:
     return None
 
 
-def request_items(span: StoredSpan) -> list[Item]:
+def request_items(call: Call) -> list[Item]:
     """What a captured call was sent; empty where its body is not at hand."""
-    record = record_of(span, 0)
-    return input_items(record.dialect or "chat", record.request)
+    record = call.record
+    return input_items(record.dialect or "chat", record.request) if record is not None else []
 
 
 def steps_of_calls(calls: Sequence[Call]) -> list[Entry]:
-    """Of one agent's calls, in order. A call that failed and was made again as it was is one attempt of a step."""
+    """Of one agent's calls, in order; of the attempts of one call the last."""
     entries: list[Entry] = []
     told: list[Item] = []
-    said: list[Item] = []
-    for place, call in enumerate(calls):
-        sent = request_items(call.span)
-        if sent:
-            entries += _news(sent, told, said, entries)
-            told = sent
-        step = step_of(call)
-        if step.error is not None and _is_repeated(calls, place, sent):
+    for call in calls:
+        if call.superseded:
             continue
-        entries.append(step)
-        said = step.items
+        sent = request_items(call)
+        if sent:
+            entries += _news(call, sent, told, entries)
+            told = sent
+        entries.append(step_of(call))
     return entries
 
 
-def add_results(entries: Iterable[Entry], results: Iterable[Item]) -> None:
-    """Gives each result that is not there yet to the last step that made its call."""
-    steps = [entry for entry in entries if isinstance(entry, AgentStep)]
-    for item in results:
+def add_results(steps: Sequence[AgentStep], sent: Sequence[Item]) -> None:
+    """Gives what a request brought back of tools to the last of ``steps`` that asked for it and has no answer yet.
+
+    Only what stands behind the last call or answer in the request: what stands before was brought by earlier ones, and
+    a call id may come again in each step.
+    """
+    for item in itertools.takewhile(_may_follow_an_answer, reversed(sent)):
+        if not is_result(item):
+            continue
         call_id = item.get("call_id")
         step = next((step for step in reversed(steps) if _has_call(step, call_id)), None)
         if step is not None and all(result.call_id != call_id for result in step.results):
             step.results.append(ToolResult(call_id, item.get("output")))
+            _in_order_of(sent, step)
+
+
+def _may_follow_an_answer(item: Item) -> bool:
+    return is_result(item) or item.get("role") in ("user", "system", "developer")
+
+
+def _in_order_of(sent: Sequence[Item], step: AgentStep) -> None:
+    """Results that only the request tells of, in the order in which it brings them."""
+    places = {str(item.get("call_id")): place for place, item in enumerate(sent) if is_result(item)}
+    told = [result for result in step.results if result.started_at is None]
+    told.sort(key=lambda result: places.get(str(result.call_id), -1))
+    step.results = [result for result in step.results if result.started_at is not None] + told
 
 
 def is_result(item: Item) -> bool:
@@ -76,23 +90,27 @@ def _has_call(step: AgentStep, call_id: object) -> bool:
     return any(item.get("type") in CALL_TYPES and item.get("call_id") == call_id for item in step.items)
 
 
-def _news(sent: list[Item], told: list[Item], said: list[Item], entries: list[Entry]) -> list[Entry]:
+def _news(call: Call, sent: list[Item], told: list[Item], entries: list[Entry]) -> list[Entry]:
     """What this request says that the one before did not; results go to their steps."""
-    if not told:
+    add_results([entry for entry in entries if isinstance(entry, AgentStep)], sent)
+    if not told or names_a_response(call):
         return _messages(sent)
-    if sent[: len(told)] != told:
-        kept = [item for item in sent if item.get("role") not in _INSTRUCTION_ROLES]
-        add_results(entries, filter(is_result, sent))
-        return [ContextBoundary(kept)]
-    new = sent[len(told) :]
-    add_results(entries, filter(is_result, new))
-    return _messages(new)
+    own, before = _without_instructions(sent), _without_instructions(told)
+    if own[: len(before)] == before:
+        return _messages(own[len(before) :])
+    # Compacted, cut, or another conversation: the wire does not say which.
+    return [ContextBoundary(own, kind="context_change")]
+
+
+def names_a_response(call: Call) -> bool:
+    """Whether the request goes on from an answer that the server keeps, and so sends what is new alone."""
+    request = None if call.record is None else call.record.request
+    return isinstance(request, dict) and isinstance(request.get("previous_response_id"), str)
+
+
+def _without_instructions(items: Iterable[Item]) -> list[Item]:
+    return [item for item in items if item.get("role") not in _INSTRUCTION_ROLES]
 
 
 def _messages(items: Iterable[Item]) -> list[Entry]:
     return [UserMessage(plain_item(item)) for item in items if item.get("role") == "user"]
-
-
-def _is_repeated(calls: Sequence[Call], place: int, sent: list[Item]) -> bool:
-    following = calls[place + 1] if place + 1 < len(calls) else None
-    return following is not None and bool(sent) and request_items(following.span) == sent

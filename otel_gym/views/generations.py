@@ -12,6 +12,7 @@ from typing import Any
 
 from otel_gym import conventions as names
 from otel_gym.records.model_call import ModelCallRecord
+from otel_gym.records.retries import Attempt, logical_calls
 from otel_gym.records.steps import AgentStep, iso_time
 from otel_gym.store.json_text import parsed
 from otel_gym.store.reader import RolloutSpans
@@ -19,7 +20,7 @@ from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.store.tokens import NO_TOKENS, tokens_of_response
 from otel_gym.views.agent_tree import text_of
 from otel_gym.views.layers import RESPONSE_ID, is_model_call, without_client_layer
-from otel_gym.views.model_calls import record_of
+from otel_gym.views.model_calls import kept_headers, record_of
 from otel_gym.wire.items import Item, output_items
 from otel_gym.wire.items.genai import items_of_messages
 from otel_gym.wire.usage import TokenStats
@@ -29,10 +30,15 @@ _REQUEST_ID_HEADERS = tuple(names.RESPONSE_HEADER + name for name in ("request-i
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call of a model: ``told`` by a transcript or a client's own instrumentation, ``captured``, or both."""
+    """One call of a model: ``told`` by a transcript or a client's own instrumentation, ``captured``, or both.
+
+    ``record`` is that of the captured one; ``superseded``: its client asked the same again, and that call counts.
+    """
 
     told: StoredSpan | None = None
     captured: StoredSpan | None = None
+    record: ModelCallRecord | None = None
+    superseded: bool = False
 
     @property
     def span(self) -> StoredSpan:
@@ -57,7 +63,20 @@ def calls_of(rollout: RolloutSpans) -> list[Call]:
     calls = [Call(span, answers.same_as(span)) for span in told]
     joined = {id(call.captured) for call in calls}
     calls += [Call(captured=span) for span in captured if id(span) not in joined]
+    _tell_retries([call for call in calls if call.captured is not None])
     return sorted(calls, key=lambda call: (call.start_ns, call.span.span_id))
+
+
+def _tell_retries(calls: list[Call]) -> None:
+    """By the same rule as `ls` and `stats`: of the attempts of one logical call the last one counts."""
+    attempts: list[Attempt] = []
+    for index, call in enumerate(calls):
+        assert call.captured is not None
+        call.record = record_of(call.captured, index)
+        attempts.append(Attempt(call.record, kept_headers(call.captured.attributes, names.REQUEST_HEADER)))
+    answers = {id(logical.record) for logical in logical_calls(attempts)}
+    for call in calls:
+        call.superseded = id(call.record) not in answers
 
 
 def is_told(span: StoredSpan) -> bool:
@@ -106,7 +125,7 @@ def request_id_of(span: StoredSpan) -> str | None:
 def step_of(call: Call) -> AgentStep:
     """A step with what the model made; of two spans of one call the captured one is believed."""
     source = call.captured or call.span
-    record = record_of(source, 0)
+    record = call.record or record_of(source, 0)
     told = call.told
     return AgentStep(
         items=_items(call, record),
@@ -169,10 +188,11 @@ def _stop_reason(span: StoredSpan) -> str | None:
 
 
 def _error(span: StoredSpan, record: ModelCallRecord) -> str | None:
-    """Why the call was no success; what was cut short by its own limits is one."""
+    """Why the call was no success; what was cut short by its own limits is one. Of a captured call its record decides,
+    as everywhere."""
     if record.error_category == "incomplete":
         return None
-    if record.error_category is not None:
+    if record.error_category is not None or names.MODEL_CALL_ID in span.attributes:
         return record.error_category
     return text_of(span, "error.type") if span.status == STATUS_ERROR else None
 

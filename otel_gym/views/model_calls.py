@@ -84,11 +84,11 @@ def exchange_of(span: StoredSpan) -> Exchange:
         model_call_id=facts.text(names.MODEL_CALL_ID) or span.span_id,
         started_unix_nano=span.start_ns,
         model_ref=_model_ref(facts),
-        request_headers=_headers(span.attributes, names.REQUEST_HEADER),
+        request_headers=kept_headers(span.attributes, names.REQUEST_HEADER),
         request_body=request.content,
         request_content_encoding=request.coding,
         status_code=facts.number("http.response.status_code"),
-        response_headers=_headers(span.attributes, names.RESPONSE_HEADER),
+        response_headers=kept_headers(span.attributes, names.RESPONSE_HEADER),
         response_content_type=facts.text(names.RESPONSE_CONTENT_TYPE),
         response_content_encoding=response.coding,
         chunks=[(facts.number(names.FIRST_CHUNK_NS) or 0, response.content)] if response.content else [],
@@ -139,7 +139,8 @@ def _model_ref(facts: _Facts) -> dict[str, Any] | None:
     return {"type": kind, "name": name} if name is not None and kind == _MODEL_REF_KIND else None
 
 
-def _headers(attributes: Mapping[str, Any], prefix: str) -> dict[str, list[str]]:
+def kept_headers(attributes: Mapping[str, Any], prefix: str) -> dict[str, list[str]]:
+    """The headers that a span kept, by their names in lower case."""
     return {
         name[len(prefix) :]: [str(value) for value in values]
         for name, values in attributes.items()

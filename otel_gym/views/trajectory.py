@@ -18,7 +18,7 @@ from otel_gym.store.json_text import parsed
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, SpanEvent, StoredSpan
 from otel_gym.views.agent_tree import CALL_ID, Agent, AgentTree, is_step, is_tool, text_of
-from otel_gym.views.captured_steps import add_results, agent_key, is_result, request_items, steps_of_calls
+from otel_gym.views.captured_steps import add_results, agent_key, request_items, steps_of_calls
 from otel_gym.views.generations import Call, calls_of, step_of
 from otel_gym.wire.items.shapes import CALL_TYPES, function_call_item
 
@@ -137,6 +137,10 @@ class _Reader:
         """The step and the agent of a call; a captured one that nothing joins to an agent is a gap."""
         if self._has_captured and call.captured is None and _is_import(call.span):
             self._run_of(call.span).gaps.append(_gap("generation_without_model_call", call))
+        if call.superseded:
+            if self._has_import:
+                self._main().gaps.append(_gap("model_call_without_generation", call))
+            return None
         step_span = self._tree.step_around(call.span)
         if step_span is not None or self._tree.agent_around(call.span) is not None:
             return step_span, self._run_of(call.span)
@@ -210,10 +214,9 @@ class _Reader:
     def _finish(self, run: _AgentRun) -> None:
         for step in run.steps:
             step.step.results += [result for _, result in sorted(step.tools, key=lambda tool: tool[0])]
-        entries = [step.step for step in run.steps]
-        for step in run.steps:
+        for number, step in enumerate(run.steps):
             if step.call is not None and step.call.captured is not None:
-                add_results(entries, filter(is_result, request_items(step.call.captured)))
+                add_results([before.step for before in run.steps[:number]], request_items(step.call))
 
     def _nested(self) -> list[Trajectory]:
         made = {agent: self._trajectory(run) for agent, run in self._runs.items()}
