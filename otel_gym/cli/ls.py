@@ -78,7 +78,8 @@ def by_run(rows: list[RolloutSummary]) -> list[RolloutSummary]:
     """The rows of each run together, in the order in which the runs began; within a run as they are."""
     began: dict[str | None, float] = {}
     for row in rows:
-        began[row.run_id] = min(row.started_at, began.get(row.run_id, row.started_at))
+        started_at = row.started_at or 0.0
+        began[row.run_id] = min(started_at, began.get(row.run_id, started_at))
     return sorted(rows, key=lambda row: (began[row.run_id], row.run_id or ""))
 
 

@@ -83,11 +83,17 @@ def timeline(rollout: RolloutSpans, top: list[SpanNode]) -> Table:
 
 
 def _with_guides(nodes: list[SpanNode], above: str) -> Iterator[tuple[SpanNode, str]]:
-    ordered = sorted(nodes, key=lambda node: node.span.start_ns)
+    ordered = sorted(nodes, key=_order)
     for node in ordered:
         is_last = node is ordered[-1]
         yield node, above + ("└── " if is_last else "├── ")
         yield from _with_guides(node.children, above + ("    " if is_last else "│   "))
+
+
+def _order(node: SpanNode) -> tuple[int, int]:
+    """By time, and where a source gives none by the place in it."""
+    index = node.span.attributes.get(names.SOURCE_INDEX)
+    return node.span.start_ns, index if type(index) is int else 0
 
 
 def _bar(span: StoredSpan, start_ns: int, end_ns: int) -> Text:
@@ -102,7 +108,7 @@ def _bar(span: StoredSpan, start_ns: int, end_ns: int) -> Text:
 
 def _grow(tree: Tree, node: SpanNode, start_ns: int) -> None:
     branch = tree.add(_label(node, start_ns))
-    for child in sorted(node.children, key=lambda child: child.span.start_ns):
+    for child in sorted(node.children, key=_order):
         _grow(branch, child, start_ns)
 
 
@@ -162,7 +168,7 @@ def _short(text: str) -> str:
 
 
 def _walk(nodes: list[SpanNode], depth: int) -> Iterator[tuple[SpanNode, int]]:
-    for node in sorted(nodes, key=lambda node: node.span.start_ns):
+    for node in sorted(nodes, key=_order):
         yield node, depth
         yield from _walk(node.children, depth + 1)
 

@@ -60,7 +60,7 @@ ROLLOUT_COLUMNS = (
     Column("cached", "right", lambda row: count(row.cached_tokens), wide_only=True),
     Column("tokens out", "right", lambda row: count(row.tokens_out)),
     Column("errors", "right", lambda row: Text(count(row.errors), "red" if row.errors else "")),
-    Column("started", "left", lambda row: utc(row.started_at), wide_only=True),
+    Column("started", "left", lambda row: UNKNOWN if row.started_at is None else utc(row.started_at), wide_only=True),
     Column("duration", "right", lambda row: milliseconds(row.duration_ms)),
     Column("reward", "right", lambda row: number(row.reward)),
     Column("status", "left", rollout_status),

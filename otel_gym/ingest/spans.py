@@ -142,7 +142,7 @@ def _stored(
         ],
         [] if span.link_id is None else [SpanLink(trace_id, f"{span.link_id:016x}", {})],
         STATUS_UNSET if span.error is None else STATUS_ERROR,
-        policy.text(span.error) if span.error else None,
+        policy.text(span.error) if span.error and policy.bodies else None,
         resource,
         names.SCOPE_NAME,
     )
@@ -261,6 +261,8 @@ def _context(trace_id: int, span_id: int) -> SpanContext:
     return SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
+_ERROR_TYPE = re.compile(r"[a-z][a-z0-9_.]*|\d{3}|\w+(?:Error|Exception|Disconnect|Timeout)|_OTHER")
+_ERROR_NAMES = frozenset({"error.type", names.ERROR_CATEGORY})
 # What was said, asked and answered: left out where no content is to be kept.
 _CONTENT = frozenset(
     {
@@ -293,6 +295,11 @@ _CONTENT = frozenset(
 
 def _kept(attributes: Mapping[str, Any], policy: ContentPolicy) -> dict[str, Any]:
     """Those that are known, and may be kept; a value that is a function is made here."""
-    wanted = ((name, value) for name, value in attributes.items() if policy.bodies or name not in _CONTENT)
+    wanted = ((name, value) for name, value in attributes.items() if policy.bodies or not _is_content(name, value))
     made = ((name, value() if callable(value) else value) for name, value in wanted)
     return {name: value for name, value in made if value is not None}
+
+
+def _is_content(name: str, value: Any) -> bool:
+    """``error.type`` is one where a source says more there than a class or a code."""
+    return name in _CONTENT or (name in _ERROR_NAMES and _ERROR_TYPE.fullmatch(str(value)) is None)

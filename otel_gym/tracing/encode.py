@@ -36,6 +36,7 @@ from otel_gym.tracing.payloads import Payload
 SERVER_SPAN_BYTES = 4096
 
 _EXCEPTION = "exception."
+_EXCEPTION_TEXTS = frozenset({"exception.message", "exception.stacktrace"})
 _IS_REMOTE_KNOWN = 0x100
 _IS_REMOTE = 0x200
 _MOST_KNOWN = 1024
@@ -158,10 +159,11 @@ class _Parts:
         return text
 
     def _without_urls(self, attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """Attributes of an event; texts of an exception may name the URL that was asked for."""
+        """Attributes of an event; texts of an exception may name the URL that was asked for, and repeat content."""
         return {
             name: self._content.message(self._safe_text(value)) if str(name).startswith(_EXCEPTION) else value
             for name, value in (attributes or {}).items()
+            if self._content.bodies or name not in _EXCEPTION_TEXTS
         }
 
     def _attributes(self, attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -177,7 +179,7 @@ class _Parts:
 
     def _status(self) -> dict[str, Any]:
         status: dict[str, Any] = {"code": self._span.status.status_code.value}
-        if self._span.status.description:
+        if self._span.status.description and self._content.bodies:
             status["message"] = self._content.message(self._safe_text(self._span.status.description))
         return status
 

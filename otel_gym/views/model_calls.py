@@ -173,11 +173,15 @@ def _execution(facts: _Facts) -> Execution | None:
 
 def _record_of_attributes(span: StoredSpan, call_index: int) -> ModelCallRecord:
     end_ns = span.end_ns
-    times = {
-        "started_at": span.start_ns / 10**9,
-        "completed_at": None if end_ns is None else end_ns / 10**9,
-        "latency_total_ms": None if end_ns is None else round((end_ns - span.start_ns) / 10**6, 2),
-    }
+    times = (
+        {}
+        if span.attributes.get(names.TIME_KNOWN) is False
+        else {
+            "started_at": span.start_ns / 10**9,
+            "completed_at": None if end_ns is None else end_ns / 10**9,
+            "latency_total_ms": None if end_ns is None else round((end_ns - span.start_ns) / 10**6, 2),
+        }
+    )
     return ModelCallRecord.model_validate({"call_index": call_index, **times, **fields_of_attributes(span)})
 
 

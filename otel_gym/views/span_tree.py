@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from otel_gym.conventions import MODEL_CALL_ID, REWARD
+from otel_gym.conventions import REWARD
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.store.executions import Intervals, ids_of, is_root, roots_of, topmost
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import StoredSpan
-from otel_gym.views.agent_tree import text_of
-from otel_gym.views.model_calls import model_call_records
+from otel_gym.views.model_calls import model_calls
 from otel_gym.views.rewards import reward_of
 
 
@@ -35,9 +34,9 @@ class SpanNode:
 
 def span_tree(rollout: RolloutSpans) -> list[SpanNode]:
     """The topmost spans, oldest first. A call that came by URL prefix alone hangs under the root that encloses it."""
-    records = {record.model_call_id: record for record in model_call_records(rollout)}
+    records = {ids_of(call.span): call.record for call in model_calls(rollout)}
     by_id = {(span.trace_id, span.span_id): span for span in rollout.spans}
-    nodes = {ids: SpanNode(span, records.get(text_of(span, MODEL_CALL_ID) or "")) for ids, span in by_id.items()}
+    nodes = {ids: SpanNode(span, records.get(ids)) for ids, span in by_id.items()}
     intervals = Intervals(roots_of(rollout.spans))
     executions = rollout.executions()
     counting = {ids_of(span) for span in executions.counting.spans}

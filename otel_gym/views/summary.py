@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from otel_gym.conventions import MODEL_CALL_ID, REQUEST_HEADER, UNASSIGNED
+from otel_gym.conventions import MODEL_CALL_ID, REQUEST_HEADER, TIME_KNOWN, UNASSIGNED
 from otel_gym.identity import indices_from_rollout_id
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.records.retries import Attempt, logical_calls
@@ -60,7 +60,7 @@ class RolloutSummary:
     tokens_in: int | None
     tokens_out: int | None
     cached_tokens: int | None
-    started_at: float
+    started_at: float | None
     duration_ms: float | None
     status: str | None
     reward: float | None
@@ -130,7 +130,7 @@ def summarize_rollout(rollout: RolloutSpans) -> RolloutSummary:
         tokens_in=_sum(record.tokens_in for record in answers),
         tokens_out=_sum(record.tokens_out for record in answers),
         cached_tokens=_sum(record.cached_tokens for record in answers),
-        started_at=(root or execution.spans[0]).start_ns / 10**9,
+        started_at=_started_at(root or execution.spans[0]),
         duration_ms=_duration_ms(root, execution.spans),
         status=_status(root, execution.spans),
         reward=reward_of(executions, executions.counting),
@@ -180,7 +180,7 @@ def superseded_marked(summaries: Iterable[RolloutSummary]) -> Iterator[RolloutSu
 def run_statistics(summaries: Sequence[RolloutSummary]) -> list[RunStatistics]:
     """Figures of each run, in the order in which the runs began; takes rows from ``mark_superseded``."""
     runs: dict[str | None, list[RolloutSummary]] = {}
-    for summary in sorted(summaries, key=lambda row: row.started_at):
+    for summary in sorted(summaries, key=lambda row: row.started_at or 0.0):
         runs.setdefault(summary.run_id, []).append(summary)
     return [_statistics(run_id, rows) for run_id, rows in runs.items()]
 
@@ -247,8 +247,14 @@ def _request_headers(span: StoredSpan) -> dict[str, list[str]]:
     }
 
 
+def _started_at(span: StoredSpan) -> float | None:
+    return None if span.attributes.get(TIME_KNOWN) is False else span.start_ns / 10**9
+
+
 def _duration_ms(root: StoredSpan | None, spans: Sequence[StoredSpan]) -> float | None:
-    """Of the root span; without one, first start to last end. None while the root is open."""
+    """Of the root span; without one, first start to last end. None while the root is open, or without times."""
+    if (root or spans[0]).attributes.get(TIME_KNOWN) is False:
+        return None
     if root is not None:
         return None if root.end_ns is None else (root.end_ns - root.start_ns) / 10**6
     ends = [span.end_ns for span in spans if span.end_ns is not None]

@@ -23,6 +23,7 @@ from otel_gym.views.generations import Call, calls_of, step_of
 from otel_gym.wire.items.shapes import CALL_TYPES, function_call_item
 
 _Order = tuple[int, int]
+_ARGUMENTS = "gen_ai.tool.call.arguments"
 
 
 def trajectories(rollout: RolloutSpans) -> list[Trajectory]:
@@ -191,11 +192,11 @@ class _Reader:
         if step is None:
             self._main().gaps.append(Gap(code="tool_call_without_step", detail=call_id or span.name))
             return
+        call_id = call_id or _call_without_id(step, span)
         if call_id not in step.call_ids():
             # Its generation was recorded without content: the tool's own span says what was called.
-            said: Any = span.attributes.get("gen_ai.tool.call.arguments")
-            arguments = said if said is None or isinstance(said, str) else safe_json(said)
-            step.step.items.append(function_call_item(call_id, text_of(span, "gen_ai.tool.name"), arguments))
+            item = function_call_item(call_id, text_of(span, "gen_ai.tool.name"), "")
+            step.step.items.append({**item, "arguments": _arguments(span)})
         if "gen_ai.tool.call.result" in span.attributes or span.status == STATUS_ERROR:
             step.tools.append((_tool_order(span), _result_of(span, call_id)))
 
@@ -247,6 +248,24 @@ class _Reader:
         if run.agent is not None:
             trajectory.agent_id, trajectory.spawned_by = run.agent.agent_id, run.agent.spawned_by
         return trajectory
+
+
+def _call_without_id(step: _Step, span: StoredSpan) -> str:
+    """Of a tool that was run without the id of its call: that of a call of the same name and arguments which nobody
+    answered yet, else one of its own."""
+    answered = {result.call_id for _, result in step.tools}
+    name, arguments = text_of(span, "gen_ai.tool.name"), parsed(_arguments(span))
+    for item in step.step.items:
+        call_id = item.get("call_id")
+        is_free = item.get("type") in CALL_TYPES and isinstance(call_id, str) and call_id not in answered
+        if is_free and item.get("name") == name and parsed(item.get("arguments")) == arguments:
+            return str(call_id)
+    return f"span_{span.span_id}"
+
+
+def _arguments(span: StoredSpan) -> str | None:
+    said: Any = span.attributes.get(_ARGUMENTS)
+    return said if said is None or isinstance(said, str) else safe_json(said)
 
 
 def _gap(code: str, call: Call) -> Gap:
