@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +13,6 @@ from pydantic import ValidationError
 
 from otel_gym.records.atif import AtifTrajectory, version_number
 from otel_gym.records.atif_lint import errors
-
-_CONTINUED = re.compile(r"-cont-\d+$")
 
 
 class AtifError(ValueError):
@@ -181,8 +178,11 @@ def _run(folder: Path, main: str, files: Mapping[str, AtifFile]) -> AtifRun:
 
 
 def _key(folder: Path, name: str, document: AtifTrajectory) -> str:
-    """The id of a run. A session may have several since 1.7; a document without any id is known by where it lies."""
-    session = None if document.session_id is None else _CONTINUED.sub("", document.session_id)
+    """The id of a run. A session may have several since 1.7; a document without any id is known by where it lies.
+
+    A continuation that nothing refers to is a run of its own, by its own session id: it may be one of several.
+    """
+    session = document.session_id
     if session and document.trajectory_id and not document.trajectory_id.startswith(session):
         return f"{session}.{document.trajectory_id}"
     if document.trajectory_id or session:

@@ -171,7 +171,7 @@ def test_files_that_go_on_and_those_of_subagents_are_one_rollout(tmp_path: Path)
 
 def test_a_file_that_is_referred_to_and_missing_is_said() -> None:
     [rollout] = read_atif(FIXTURES / "valid" / "07_continuation.json")
-    assert rollout.identity_id == "run-1"
+    assert rollout.identity_id == "run-1-cont-1"  # one of several that may continue run-1
     assert "trajectory.cont-2.json" in rollout.damage[0] and "put it there" in rollout.damage[0]
 
 
