@@ -318,7 +318,7 @@ def _identity(pipeline: Pipeline, route: _Route, scope: Scope) -> RequestIdentit
     rollout_id, run_id = (said.rollout_id, said.run_id) if said else (None, None)
     if route.prefix_id is not None:
         rollout_id = None if route.refused_id is not None else route.prefix_id
-    return RequestIdentity(*pipeline.identity(rollout_id, run_id))
+    return RequestIdentity(rollout_id, run_id or pipeline.run_id)
 
 
 _refusals_said: set[str] = set()
