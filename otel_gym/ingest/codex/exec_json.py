@@ -45,7 +45,7 @@ def read_printed(paths: Iterable[Path]) -> list[ImportedRollout]:
                 thread = threads.setdefault(thread_id, _Printed(thread_id))
                 thread.runs += 1
             elif thread is not None:
-                thread.take(event, f"{path.name}, line {line + 1}")
+                thread.take(event, f"{path}, line {line + 1}")
         if thread is not None:
             thread.damage += damage
     return [thread.rollout() for thread in threads.values()]

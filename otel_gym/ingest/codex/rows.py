@@ -66,7 +66,7 @@ def read_thread_file(path: Path) -> ThreadFile:
         time_ns = told_ns if told_ns is not None and 0 < told_ns < _NO_TIME else time_ns
         row = _row(line, record, time_ns)
         if row is None:
-            file.damage.append(f"{path.name}, line {line + 1}: no record of a session: it is left out")
+            file.damage.append(f"{path}, line {line + 1}: no record of a session: it is left out")
         else:
             file.rows.append(row)
     return file
@@ -82,9 +82,9 @@ def json_lines(path: Path, damage: list[str]) -> Iterator[tuple[int, JsonObject]
             if isinstance(value, dict):
                 yield line, value
             elif raw.endswith(b"\n"):
-                damage.append(f"{path.name}, line {line + 1}: no JSON object: it is left out")
+                damage.append(f"{path}, line {line + 1}: no JSON object: it is left out")
             else:
-                damage.append(f"{path.name}, line {line + 1}: the last line is cut: import again once it is whole")
+                damage.append(f"{path}, line {line + 1}: the last line is cut: import again once it is whole")
 
 
 def _parsed(raw: bytes) -> Any:
