@@ -135,3 +135,9 @@ def test_threads_that_name_each_other_as_parents_are_there_once(tmp_path: Path) 
     spans = only(tmp_path)
     assert spans.rollout.session_id == "elsewhere"
     assert len(spans.turns) == 2 and len(spans.chats) == 5
+
+
+@pytest.mark.parametrize("again", [lambda lines: lines * 2, lambda lines: [line for line in lines for _ in range(2)]])
+def test_lines_that_a_file_holds_twice_cost_no_tokens_twice(again: Any, tmp_path: Path) -> None:
+    lines = records("parallel_tools")
+    assert only(write(tmp_path, again(lines))).all == only(write(tmp_path, lines)).all
