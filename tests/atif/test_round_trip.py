@@ -265,3 +265,15 @@ def test_without_content_the_steps_stay_and_what_was_said_does_not(tmp_path: Pat
     kept = atif_of_spans(spans)
     assert [step["source"] for step in kept["steps"]] == ["user", "agent", "system", "agent"]
     assert kept["steps"][1]["tool_calls"] == [call("c")]
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])
+def test_a_time_that_no_span_can_have_is_unknown(time: str, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(json.dumps(document(user(), agent(timestamp=time))), "utf-8")
+    [rollout] = read_atif(tmp_path / "t.json")
+    count = len(rollout.spans)
+    assert write_rollout(tmp_path / "store", rollout).new == count
+    assert write_rollout(tmp_path / "store", rollout).same == count
+    spans = list(open_store(tmp_path / "store").spans(rollout.identity_id))
+    assert len(spans) == count
+    assert {span.attributes.get("gym.time.known") for span in spans} == {False}

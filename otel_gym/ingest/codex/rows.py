@@ -14,9 +14,6 @@ from otel_gym.records.steps import unix_nano
 
 JsonObject = dict[str, Any]
 
-# Beyond what a span can hold.
-_NO_TIME = 2**63
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -64,7 +61,7 @@ def read_thread_file(path: Path) -> ThreadFile:
     time_ns = 0
     for line, record in json_lines(path, file.damage, repeats=False):
         told_ns = unix_nano(record.get("timestamp"))
-        time_ns = told_ns if told_ns is not None and 0 < told_ns < _NO_TIME else time_ns
+        time_ns = time_ns if told_ns is None else told_ns
         row = _row(line, record, time_ns)
         if row is None:
             file.damage.append(f"{path}, line {line + 1}: no record of a session: it is left out")
