@@ -12,14 +12,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from otel_gym.ingest.spans import SourceError
 from otel_gym.records.atif import AtifTrajectory, version_number
 from otel_gym.records.atif_lint import errors
 
 _CONTINUED = re.compile(r"-cont-\d+$")
 
 
-class AtifError(ValueError):
-    """What is no ATIF document; the text says of which file, and what is wrong with it."""
+class AtifError(SourceError):
+    """What is no ATIF document; the text says of which file, what is wrong with it, and what to do."""
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ def read_runs(path: Path) -> list[AtifRun]:
         found = _documents_of_folder(folder, refused)
         runs += _runs(folder, found, found)
     if not runs:
-        raise AtifError("; ".join(refused) or f"{path}: no ATIF document in it")
+        raise AtifError("; ".join(refused) or f"{path}: no ATIF document in it: name a folder or file that has one")
     runs[0].damage += refused
     return runs
 
@@ -89,7 +90,7 @@ def _is_atif(path: Path) -> bool:
 def _documents(path: Path) -> dict[str, AtifFile]:
     found = _objects(path)
     if not found:
-        raise AtifError(f"{path}: no ATIF document: it has no steps")
+        raise AtifError(f"{path}: no ATIF document: it has no agent with steps; name a file that has them")
     return {name: _validated(path, name, value) for name, value in found.items()}
 
 
@@ -98,7 +99,7 @@ def _objects(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as problem:
-        raise AtifError(f"{path}: no JSON: {problem}") from None
+        raise AtifError(f"{path}: no JSON: {problem}: mend it, or import again once it is whole") from None
     if _has_steps(value):
         return {path.name: value}
     inside = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
@@ -115,7 +116,7 @@ def _validated(path: Path, name: str, value: Any) -> AtifFile:
     try:
         return AtifFile(AtifTrajectory.model_validate(value, strict=False), wrong)
     except ValidationError:
-        raise AtifError(f"{path.parent / name}: {'; '.join(wrong[:5])}") from None
+        raise AtifError(f"{path.parent / name}: {'; '.join(wrong[:5])}: mend it and import again") from None
 
 
 def _names_of_others(document: AtifTrajectory, files: Mapping[str, AtifFile]) -> Iterator[str]:

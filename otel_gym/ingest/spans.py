@@ -39,6 +39,10 @@ _BATCH_BYTES = 1024 * 1024
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]")
 
 
+class SourceError(ValueError):
+    """What cannot be imported at all; the text says which file, where in it, and what to do."""
+
+
 def hashed_id(bits: int, *parts: str) -> int:
     """An id that the same parts always give: 64 bits for a span, 128 for a trace. Never 0."""
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()

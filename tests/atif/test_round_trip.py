@@ -231,7 +231,9 @@ def test_a_file_that_is_refused_costs_no_other_file_of_the_folder(tmp_path: Path
     (tmp_path / "a.json").write_text(json.dumps(document(user(reward=1))))
     (tmp_path / "b.json").write_text(json.dumps(document(user())))
     [rollout] = read_atif(tmp_path)
-    assert rollout.damage == [f"{tmp_path / 'a.json'}: reward: Extra inputs are not permitted in step 1"]
+    assert rollout.damage == [
+        f"{tmp_path / 'a.json'}: reward: Extra inputs are not permitted in step 1: mend it and import again"
+    ]
     (tmp_path / "b.json").unlink()
     with pytest.raises(AtifError, match=r"a\.json: reward"):
         read_atif(tmp_path)
