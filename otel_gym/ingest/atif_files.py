@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from otel_gym.ingest.files import readable
 from otel_gym.ingest.spans import SourceError
 from otel_gym.records.atif import AtifTrajectory, version_number
 from otel_gym.records.atif_lint import errors
@@ -63,7 +64,7 @@ def read_runs(path: Path) -> list[AtifRun]:
 def _documents_of_folder(folder: Path, refused: list[str]) -> dict[str, AtifFile]:
     """Other JSON files are passed over; what was refused is added to ``refused``, and costs no other file."""
     found: dict[str, AtifFile] = {}
-    for path in sorted(folder.glob("*.json")):
+    for path in readable(sorted(folder.glob("*.json")), refused):
         try:
             found |= _documents(path) if _is_atif(path) else {}
         except AtifError as problem:
@@ -81,10 +82,11 @@ def _runs(folder: Path, documents: Mapping[str, AtifFile], files: Mapping[str, A
 
 
 def _is_atif(path: Path) -> bool:
+    """Also what cannot be parsed, where it says that it is: it was cut, or broke."""
     try:
         return bool(_objects(path))
     except AtifError:
-        return False
+        return path.match("trajectory*.json") or b"ATIF-v" in path.read_bytes()
 
 
 def _documents(path: Path) -> dict[str, AtifFile]:

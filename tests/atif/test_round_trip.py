@@ -227,6 +227,18 @@ def test_spans_of_no_document_give_none() -> None:
         atif_of_spans([])
 
 
+@pytest.mark.parametrize(("name", "cut"), [("trajectory.json", 5), ("other.json", 60)])
+def test_a_cut_document_beside_a_whole_one_is_damage(name: str, cut: int, tmp_path: Path) -> None:
+    for folder in ("1", "2"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "1" / "trajectory.json").write_text(json.dumps(document(user())))
+    (tmp_path / "2" / name).write_text(json.dumps(document(user()))[:cut])
+    (tmp_path / "2" / "config.json").write_text("{")
+    [rollout] = read_atif(tmp_path)
+    [text] = rollout.damage
+    assert text.startswith(f"{tmp_path / '2' / name}: no JSON") and text.endswith("import again once it is whole")
+
+
 def test_a_file_that_is_refused_costs_no_other_file_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(document(user(reward=1))))
     (tmp_path / "b.json").write_text(json.dumps(document(user())))
