@@ -139,6 +139,43 @@ def test_a_file_that_is_no_atif_is_one_line_and_no_traceback(text: str, tmp_path
         assert str(path) in line
 
 
+FOLDERS = [
+    ("claude-code", "claude_code/parallel_tools.jsonl", "zz.jsonl"),
+    ("codex", "codex/parallel_tools/sessions/*.jsonl", "rollout-zz.jsonl"),
+    ("codex", "codex/parallel_tools/sessions/*.jsonl", "stdout-zz.jsonl"),
+    ("atif", "atif/valid/04_embedded_subagent.json", "zz.json"),
+]
+
+
+@pytest.mark.parametrize(("source", "good", "name"), FOLDERS)
+def test_what_is_no_file_beside_good_sessions_is_passed_over(
+    source: str, good: str, name: str, tmp_path: Path, invoke: Invoke
+) -> None:
+    shutil.copy(next(FIXTURES.glob(good)), tmp_path)
+    (tmp_path / name).mkdir()
+    (tmp_path / f"dangling-{name}").symlink_to("/nonexistent")
+    (tmp_path / name.replace("zz", "zzz")).symlink_to("/nonexistent")
+    result = invoke("import", source, tmp_path, "--dir", tmp_path / "store")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file that root cannot read")
+@pytest.mark.parametrize(("source", "good", "name"), FOLDERS)
+def test_a_file_that_cannot_be_read_is_damage_and_the_rest_is_imported(
+    source: str, good: str, name: str, tmp_path: Path, invoke: Invoke
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / name).symlink_to("/proc/self/mem")
+    alone = invoke("import", source, folder, "--dir", tmp_path / "store")
+    assert (alone.exit_code, len(alone.stderr.splitlines())) == (2, 1)
+    shutil.copy(next(FIXTURES.glob(good)), folder)
+    result = invoke("import", source, folder, "--dir", tmp_path / "store")
+    assert result.exit_code == 1
+    assert "new span" in result.stdout
+    assert f"{folder / name}: it cannot be read" in result.stderr and "disk" not in result.stderr
+
+
 # A shell that runs the tests in the background leaves SIGINT ignored.
 FOLLOW = """
 import signal, sys
