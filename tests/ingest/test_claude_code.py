@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -442,3 +443,25 @@ def test_a_time_that_no_span_can_have_is_unknown_and_the_session_is_read(time: s
     chats = [span for span in open_store(tmp_path / "store").spans("S1") if span.name.startswith("chat")]
     assert {span.attributes.get("gym.time.known", True) for span in chats} == {True, False}
     assert len({span.start_ns for span in chats}) == 1
+
+
+HALF = "\ud83d"
+BIG = 123456789012345678901234567890
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [user(HALF), answer("m1", text("x"))],
+        [user("hi"), answer("m1", text(HALF))],
+        [user("hi"), answer("m1", call("t", a=HALF)), result("t", HALF)],
+        [user("hi"), answer(f"m{HALF}", call(f"t{HALF}"), message={"model": HALF})],
+        [user("hi"), answer("m1", call("t", a=BIG), message={"usage": {"input_tokens": BIG, "output_tokens": 3}})],
+    ],
+    ids=range(5),
+)
+def test_half_a_character_or_a_huge_number_is_nothing_new_when_imported_again(records: Any, tmp_path: Path) -> None:
+    [rollout] = read_claude_code(write_session(tmp_path / "in" / "S1.jsonl", records))
+    count = write_rollout(tmp_path / "store", rollout).new
+    assert count == len(rollout.spans)
+    assert write_rollout(tmp_path / "store", rollout).same == count
