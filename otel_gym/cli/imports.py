@@ -22,8 +22,9 @@ from otel_gym.cli.common import (
 )
 from otel_gym.cli.formats import counted
 from otel_gym.identity import InvalidIdError, checked_id
+from otel_gym.ingest.files import unreadable_text
 from otel_gym.ingest.sources import SOURCES
-from otel_gym.ingest.spans import ImportedRollout, Written, write_rollout
+from otel_gym.ingest.spans import ImportedRollout, SourceError, Written, write_rollout
 from otel_gym.settings import Settings, read_settings
 from otel_gym.tracing.content_policy import content_policy_from
 
@@ -112,7 +113,7 @@ def _import(
         except (InvalidIdError, StoreFolderError) as error:
             raise CommandError(str(error)) from None
         settings = read_settings()
-        importing = _Import(SOURCES[source], store, rollout, run, settings)
+        importing = _Import(SOURCES[source], store, rollout, run, settings, follow=follow)
         damage = importing.take(paths)
         while follow:
             try:
@@ -136,6 +137,8 @@ class _Import:
         rollout: str | None,
         run: str | None,
         settings: Settings,
+        *,
+        follow: bool,
     ) -> None:
         self._read = read
         self._store = store
@@ -143,19 +146,29 @@ class _Import:
         self._run = run
         self._policy = content_policy_from(settings, messages=True)
         self._content_once = settings.content_once
+        self._follow = follow
         self._has_taken = False
 
     def take(self, paths: list[Path]) -> list[str]:
         """Returns what could not be read, as it is now: a line that is being written is whole the next time."""
         with progress("importing") as advancing:
-            damage = list(dict.fromkeys(text for path in advancing(paths) for text in self._take(path)))
+            damage = list(dict.fromkeys(text for path in advancing(paths) for text in self._taken(path)))
         self._has_taken = True
         return damage
+
+    def _taken(self, path: Path) -> list[str]:
+        """What cannot be read now may be whole the next time, if there is one."""
+        try:
+            return self._take(path)
+        except SourceError as problem:
+            if self._follow:
+                return [str(problem)]
+            raise CommandError(str(problem)) from None
 
     def _take(self, path: Path) -> list[str]:
         if not path.exists():
             raise CommandError(f"{path}: no such file or folder")
-        found = self._read(path)
+        found = self._found(path)
         if not found:
             raise CommandError(f"{path}: nothing here that can be imported")
         if self._rollout is not None and len(found) > 1:
@@ -166,6 +179,12 @@ class _Import:
             if written.new or written.changed or not self._has_taken:
                 _say(rollout.identity_id, written)
         return [text for rollout in found for text in rollout.damage]
+
+    def _found(self, path: Path) -> list[ImportedRollout]:
+        try:
+            return self._read(path)
+        except OSError as error:
+            raise SourceError(unreadable_text(path, error)) from None
 
 
 def _say(rollout_id: str, written: Written) -> None:

@@ -36,7 +36,7 @@ from otel_gym.records.atif_fields import (
     item_parts,
     value_at,
 )
-from otel_gym.records.steps import ContextBoundary, unix_nano
+from otel_gym.records.steps import ContextBoundary, span_time, unix_nano
 from otel_gym.records.trajectory import boundary_item
 from otel_gym.wire.items.shapes import (
     Item,
@@ -519,7 +519,7 @@ def _interval(extra: Any) -> tuple[int, int] | None:
 
 def _of_seconds(value: Any) -> int | None:
     is_time = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 10**11
-    return round(value * _SECOND) if is_time else None
+    return span_time(round(value * _SECOND)) if is_time else None
 
 
 def _spread_times(spans: list[ImportedSpan]) -> None:

@@ -11,12 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from otel_gym.ingest.files import readable
+from otel_gym.ingest.spans import SourceError
 from otel_gym.records.atif import AtifTrajectory, version_number
 from otel_gym.records.atif_lint import errors
 
 
-class AtifError(ValueError):
-    """What is no ATIF document; the text says of which file, and what is wrong with it."""
+class AtifError(SourceError):
+    """What is no ATIF document; the text says of which file, what is wrong with it, and what to do."""
 
 
 @dataclass(slots=True)
@@ -51,7 +53,7 @@ def read_runs(path: Path) -> list[AtifRun]:
         found = _documents_of_folder(folder, refused)
         runs += _runs(folder, found, found)
     if not runs:
-        raise AtifError("; ".join(refused) or f"{path}: no ATIF document in it")
+        raise AtifError("; ".join(refused) or f"{path}: no ATIF document in it: name a folder or file that has one")
     runs[0].damage += refused
     return runs
 
@@ -59,7 +61,7 @@ def read_runs(path: Path) -> list[AtifRun]:
 def _documents_of_folder(folder: Path, refused: list[str]) -> dict[str, AtifFile]:
     """Other JSON files are passed over; what was refused is added to ``refused``, and costs no other file."""
     found: dict[str, AtifFile] = {}
-    for path in sorted(folder.glob("*.json")):
+    for path in readable(sorted(folder.glob("*.json")), refused):
         try:
             found |= _documents(path) if _is_atif(path) else {}
         except AtifError as problem:
@@ -77,16 +79,17 @@ def _runs(folder: Path, documents: Mapping[str, AtifFile], files: Mapping[str, A
 
 
 def _is_atif(path: Path) -> bool:
+    """Also what cannot be parsed, where it says that it is: it was cut, or broke."""
     try:
         return bool(_objects(path))
     except AtifError:
-        return False
+        return path.match("trajectory*.json") or b"ATIF-v" in path.read_bytes()
 
 
 def _documents(path: Path) -> dict[str, AtifFile]:
     found = _objects(path)
     if not found:
-        raise AtifError(f"{path}: no ATIF document: it has no steps")
+        raise AtifError(f"{path}: no ATIF document: it has no agent with steps; name a file that has them")
     return {name: _validated(path, name, value) for name, value in found.items()}
 
 
@@ -95,7 +98,7 @@ def _objects(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as problem:
-        raise AtifError(f"{path}: no JSON: {problem}") from None
+        raise AtifError(f"{path}: no JSON: {problem}: mend it, or import again once it is whole") from None
     if _has_steps(value):
         return {path.name: value}
     inside = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
@@ -112,7 +115,7 @@ def _validated(path: Path, name: str, value: Any) -> AtifFile:
     try:
         return AtifFile(AtifTrajectory.model_validate(value, strict=False), wrong)
     except ValidationError:
-        raise AtifError(f"{path.parent / name}: {'; '.join(wrong[:5])}") from None
+        raise AtifError(f"{path.parent / name}: {'; '.join(wrong[:5])}: mend it and import again") from None
 
 
 def _names_of_others(document: AtifTrajectory, files: Mapping[str, AtifFile]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from otel_gym.conventions import REQUEST_BODY
 from otel_gym.identity import Identity, is_valid_id
 from otel_gym.store.blobs import BlobStore
 from otel_gym.store.content_once import ContentOnce
+from otel_gym.store.decode import decode_line
 from otel_gym.store.layout import rollout_folder
 from otel_gym.store.reader import open_store
 from otel_gym.store.span import STATUS_ERROR, STATUS_UNSET, SpanEvent, SpanLink, StoredSpan
@@ -37,6 +38,10 @@ from otel_gym.version import __version__
 
 _BATCH_BYTES = 1024 * 1024
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class SourceError(ValueError):
+    """What cannot be imported at all; the text says which file, where in it, and what to do."""
 
 
 def hashed_id(bits: int, *parts: str) -> int:
@@ -192,7 +197,17 @@ def _judged(
             yield span, "new"
             continue
         one = _stored(replace(span, attributes=_without_body(span.attributes)), trace_id, shared, resource, policy)
-        yield span, "same" if _is_same(one, there, has_body=_payload(span, policy) is not None) else "changed"
+        has_body = _payload(span, policy) is not None
+        is_same = _is_same(one, there, has_body=has_body) or _is_same(
+            _as_read(_readable(span, rollout, run_id, policy), rollout.identity_id, policy), there, has_body=has_body
+        )
+        yield span, "same" if is_same else "changed"
+
+
+def _as_read(span: ReadableSpan, rollout_id: str, policy: ContentPolicy) -> StoredSpan:
+    """What a reader makes of its line: some values cannot be written as they are."""
+    [read] = decode_line(encode_span(span, None, policy, None, rollout_id))
+    return read
 
 
 def _is_same(one: StoredSpan, there: StoredSpan, *, has_body: bool) -> bool:

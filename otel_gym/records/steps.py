@@ -100,7 +100,7 @@ def _date(days: int) -> str:
 
 
 def unix_nano(iso: str | None) -> int | None:
-    """ISO 8601 as UTC nanoseconds; None for what is no time, or names no zone."""
+    """ISO 8601 as UTC nanoseconds; None for what is no time, names no zone, or is none that a span can have."""
     if not isinstance(iso, str):
         return None
     try:
@@ -110,7 +110,12 @@ def unix_nano(iso: str | None) -> int | None:
     if moment.tzinfo is None:
         return None
     since = moment - _EPOCH
-    return (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
+    return span_time((since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000)
+
+
+def span_time(unix_nano: int) -> int | None:
+    """The time, where a span can have it: from 1970 to 2262. Else it is unknown."""
+    return unix_nano if 0 < unix_nano < 2**63 else None
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -169,7 +169,7 @@ class Steps:
         result = {
             "source_call_id": call_id,
             "content": None if failed and not content else content,
-            "subagent_trajectory_ref": list(self._refs.get(told_id, ())) or None,
+            "subagent_trajectory_ref": list(self._refs.get(told_id, ()) if isinstance(told_id, str) else ()) or None,
             "extra": _known(extra) or None,
         }
         return _known(result)
@@ -219,7 +219,7 @@ def _calls(items: list[Item]) -> tuple[list[Json], dict[str, str | None]]:
     """Calls with ids of their own, and which of these stand for what the source said (R086)."""
     calls: list[Json] = []
     same: dict[str, str | None] = {}
-    taken = {item.get("call_id") for item in items}
+    taken = {told for item in items if isinstance(told := item.get("call_id"), str)}
     used: set[str] = set()
     for item in items:
         told = item.get("call_id")

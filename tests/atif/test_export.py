@@ -202,6 +202,18 @@ def test_subagents_may_be_files_beside_the_document() -> None:
     assert len(export.documents) == 4
 
 
+def test_a_call_id_that_is_no_text_joins_nothing() -> None:
+    odd: Any = {"a": 1}
+    told = trajectory(says("go"), calls(("b", "x"), ("c", "y"), gave=(ToolResult("b", "done"),)))
+    for item in told.output:
+        if item.get("call_id") == "b":
+            item["call_id"] = odd
+    step = written(atif_of(told, rollout_id="0-0"))["steps"][1]
+    assert [each["tool_call_id"] for each in step["tool_calls"]] == ["call-1", "c"]
+    [found] = step["observation"]["results"]
+    assert (found.get("source_call_id"), found["extra"]["tool_call_id"]) == (None, odd)
+
+
 def test_equal_call_ids_in_a_step_are_told_apart_and_the_mapping_is_kept_r086() -> None:
     step = calls(
         ("call_0", "a"), ("call_0", "b"), (None, "c"), gave=(ToolResult("call_0", "A"), ToolResult("call_0", "B"))

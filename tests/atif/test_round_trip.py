@@ -227,11 +227,25 @@ def test_spans_of_no_document_give_none() -> None:
         atif_of_spans([])
 
 
+@pytest.mark.parametrize(("name", "cut"), [("trajectory.json", 5), ("other.json", 60)])
+def test_a_cut_document_beside_a_whole_one_is_damage(name: str, cut: int, tmp_path: Path) -> None:
+    for folder in ("1", "2"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "1" / "trajectory.json").write_text(json.dumps(document(user())))
+    (tmp_path / "2" / name).write_text(json.dumps(document(user()))[:cut])
+    (tmp_path / "2" / "config.json").write_text("{")
+    [rollout] = read_atif(tmp_path)
+    [text] = rollout.damage
+    assert text.startswith(f"{tmp_path / '2' / name}: no JSON") and text.endswith("import again once it is whole")
+
+
 def test_a_file_that_is_refused_costs_no_other_file_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(document(user(reward=1))))
     (tmp_path / "b.json").write_text(json.dumps(document(user())))
     [rollout] = read_atif(tmp_path)
-    assert rollout.damage == [f"{tmp_path / 'a.json'}: reward: Extra inputs are not permitted in step 1"]
+    assert rollout.damage == [
+        f"{tmp_path / 'a.json'}: reward: Extra inputs are not permitted in step 1: mend it and import again"
+    ]
     (tmp_path / "b.json").unlink()
     with pytest.raises(AtifError, match=r"a\.json: reward"):
         read_atif(tmp_path)
@@ -265,3 +279,15 @@ def test_without_content_the_steps_stay_and_what_was_said_does_not(tmp_path: Pat
     kept = atif_of_spans(spans)
     assert [step["source"] for step in kept["steps"]] == ["user", "agent", "system", "agent"]
     assert kept["steps"][1]["tool_calls"] == [call("c")]
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])
+def test_a_time_that_no_span_can_have_is_unknown(time: str, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(json.dumps(document(user(), agent(timestamp=time))), "utf-8")
+    [rollout] = read_atif(tmp_path / "t.json")
+    count = len(rollout.spans)
+    assert write_rollout(tmp_path / "store", rollout).new == count
+    assert write_rollout(tmp_path / "store", rollout).same == count
+    spans = list(open_store(tmp_path / "store").spans(rollout.identity_id))
+    assert len(spans) == count
+    assert {span.attributes.get("gym.time.known") for span in spans} == {False}

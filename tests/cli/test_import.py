@@ -117,6 +117,65 @@ def test_without_content_nothing_that_was_said_is_kept(
     assert any("gen_ai.usage.input_tokens" in span.attributes for span in rollout.spans)
 
 
+ATIF_DOCUMENT = json.dumps(
+    {
+        "schema_version": "ATIF-v1.7",
+        "session_id": "s1",
+        "agent": {"name": "toy", "version": "1"},
+        "steps": [{"step_id": 1, "source": "user", "message": "hi"}],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "text", ["", ATIF_DOCUMENT[:-20], "no JSON", "{}", ATIF_DOCUMENT.replace("1, ", '"x", ')], ids=range(5)
+)
+def test_a_file_that_is_no_atif_is_one_line_and_no_traceback(text: str, tmp_path: Path, invoke: Invoke) -> None:
+    (tmp_path / "bad.json").write_text(text)
+    for path in (tmp_path / "bad.json", tmp_path):
+        result = invoke("import", "atif", path, "--dir", tmp_path / "store")
+        assert result.exit_code == 2
+        [line] = result.stderr.splitlines()
+        assert str(path) in line
+
+
+FOLDERS = [
+    ("claude-code", "claude_code/parallel_tools.jsonl", "zz.jsonl"),
+    ("codex", "codex/parallel_tools/sessions/*.jsonl", "rollout-zz.jsonl"),
+    ("codex", "codex/parallel_tools/sessions/*.jsonl", "stdout-zz.jsonl"),
+    ("atif", "atif/valid/04_embedded_subagent.json", "zz.json"),
+]
+
+
+@pytest.mark.parametrize(("source", "good", "name"), FOLDERS)
+def test_what_is_no_file_beside_good_sessions_is_passed_over(
+    source: str, good: str, name: str, tmp_path: Path, invoke: Invoke
+) -> None:
+    shutil.copy(next(FIXTURES.glob(good)), tmp_path)
+    (tmp_path / name).mkdir()
+    (tmp_path / f"dangling-{name}").symlink_to("/nonexistent")
+    (tmp_path / name.replace("zz", "zzz")).symlink_to("/nonexistent")
+    result = invoke("import", source, tmp_path, "--dir", tmp_path / "store")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file that root cannot read")
+@pytest.mark.parametrize(("source", "good", "name"), FOLDERS)
+def test_a_file_that_cannot_be_read_is_damage_and_the_rest_is_imported(
+    source: str, good: str, name: str, tmp_path: Path, invoke: Invoke
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / name).symlink_to("/proc/self/mem")
+    alone = invoke("import", source, folder, "--dir", tmp_path / "store")
+    assert (alone.exit_code, len(alone.stderr.splitlines())) == (2, 1)
+    shutil.copy(next(FIXTURES.glob(good)), folder)
+    result = invoke("import", source, folder, "--dir", tmp_path / "store")
+    assert result.exit_code == 1
+    assert "new span" in result.stdout
+    assert f"{folder / name}: it cannot be read" in result.stderr and "disk" not in result.stderr
+
+
 # A shell that runs the tests in the background leaves SIGINT ignored.
 FOLLOW = """
 import signal, sys
@@ -130,9 +189,7 @@ def test_a_session_is_followed_while_it_grows(tmp_path: Path) -> None:
     session, store = tmp_path / "session.jsonl", tmp_path / "store"
     content = SESSION.read_bytes()
     session.write_bytes(content[: len(content) // 2])
-    command = ["import", "claude-code", session, "--rollout", "1-0", "--follow", "--dir", store]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    following = subprocess.Popen([sys.executable, "-c", FOLLOW, *map(str, command)], env=environ)
+    following = follow("claude-code", session, "--rollout", "1-0", "--dir", store)
     try:
         wait_for(lambda: calls_in(store) == 1)
         shutil.copy(SESSION, session)
@@ -141,6 +198,31 @@ def test_a_session_is_followed_while_it_grows(tmp_path: Path) -> None:
         following.send_signal(signal.SIGINT)
         code = following.wait(20)
     assert code == 0
+
+
+def test_a_document_that_is_cut_for_a_moment_is_followed_until_it_is_whole(tmp_path: Path) -> None:
+    path, store = tmp_path / "t.json", tmp_path / "store"
+    path.write_text(ATIF_DOCUMENT[:-10])
+    following = follow("atif", path, "--dir", store)
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            following.wait(2)
+        path.write_text(ATIF_DOCUMENT)
+        wait_for(lambda: any(b"s1" in file.read_bytes() for file in store.rglob("*.jsonl")))
+        path.write_text(ATIF_DOCUMENT[:-10])
+        with pytest.raises(subprocess.TimeoutExpired):
+            following.wait(2)
+    finally:
+        following.send_signal(signal.SIGINT)
+        said = following.communicate(timeout=20)[1]
+    assert following.returncode == 1
+    assert str(path) in said and "Traceback" not in said
+
+
+def follow(*command: object) -> subprocess.Popen[str]:
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    line = [sys.executable, "-c", FOLLOW, "import", *map(str, command), "--follow"]
+    return subprocess.Popen(line, env=environ, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for(is_so: Callable[[], bool]) -> None:

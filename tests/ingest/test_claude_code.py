@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -431,3 +432,36 @@ def test_a_session_that_is_imported_again_and_again_as_it_grows_is_counted_once(
     for rollout in read_claude_code(source):
         write_rollout(tmp_path / "once", rollout)
     assert names_and_ids(tmp_path / "grown") == names_and_ids(tmp_path / "once")
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])
+def test_a_time_that_no_span_can_have_is_unknown_and_the_session_is_read(time: str, tmp_path: Path) -> None:
+    records = [user("hi"), answer("m1", text("x"), timestamp=time), answer("m2", text("y"))]
+    [rollout] = read_claude_code(write_session(tmp_path / "in" / "S1.jsonl", records))
+    assert write_rollout(tmp_path / "store", rollout).new == 6
+    assert write_rollout(tmp_path / "store", rollout).same == 6
+    chats = [span for span in open_store(tmp_path / "store").spans("S1") if span.name.startswith("chat")]
+    assert {span.attributes.get("gym.time.known", True) for span in chats} == {True, False}
+    assert len({span.start_ns for span in chats}) == 1
+
+
+HALF = "\ud83d"
+BIG = 123456789012345678901234567890
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [user(HALF), answer("m1", text("x"))],
+        [user("hi"), answer("m1", text(HALF))],
+        [user("hi"), answer("m1", call("t", a=HALF)), result("t", HALF)],
+        [user("hi"), answer(f"m{HALF}", call(f"t{HALF}"), message={"model": HALF})],
+        [user("hi"), answer("m1", call("t", a=BIG), message={"usage": {"input_tokens": BIG, "output_tokens": 3}})],
+    ],
+    ids=range(5),
+)
+def test_half_a_character_or_a_huge_number_is_nothing_new_when_imported_again(records: Any, tmp_path: Path) -> None:
+    [rollout] = read_claude_code(write_session(tmp_path / "in" / "S1.jsonl", records))
+    count = write_rollout(tmp_path / "store", rollout).new
+    assert count == len(rollout.spans)
+    assert write_rollout(tmp_path / "store", rollout).same == count

@@ -291,7 +291,7 @@ def test_what_is_not_understood_is_left_out_counted_and_named(tmp_path: Path) ->
     spans = only(path)
     assert spans.turns[0].attributes["gym.agent.dropped_records"] == 4
     assert len(spans.rollout.damage) == 4
-    assert all(text.startswith(f"{path.name}, line ") for text in spans.rollout.damage)
+    assert all(text.startswith(f"{path}, line ") for text in spans.rollout.damage)
     assert len(spans.chats) == 1
 
 

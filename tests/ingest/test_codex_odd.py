@@ -135,3 +135,20 @@ def test_threads_that_name_each_other_as_parents_are_there_once(tmp_path: Path) 
     spans = only(tmp_path)
     assert spans.rollout.session_id == "elsewhere"
     assert len(spans.turns) == 2 and len(spans.chats) == 5
+
+
+@pytest.mark.parametrize("again", [lambda lines: lines * 2, lambda lines: [line for line in lines for _ in range(2)]])
+def test_lines_that_a_file_holds_twice_cost_no_tokens_twice(again: Any, tmp_path: Path) -> None:
+    lines = records("parallel_tools")
+    once, twice = only(write(tmp_path, lines)), only(write(tmp_path, again(lines)))
+    assert [span.name for span in twice.all] == [span.name for span in once.all]
+    tokens = [[chat.attributes.get("gen_ai.usage.input_tokens") for chat in spans.chats] for spans in (once, twice)]
+    assert tokens[0] == tokens[1]
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])
+def test_a_time_that_no_span_can_have_is_that_of_the_record_before(time: str, tmp_path: Path) -> None:
+    lines = records("parallel_tools")
+    start_ns = only(write(tmp_path, lines)).all[0].start_ns
+    spans = only(write(tmp_path, [lines[0], *({**line, "timestamp": time} for line in lines[1:])]))
+    assert {(span.start_ns, span.end_ns) for span in spans.chats} == {(start_ns, start_ns)}

@@ -25,6 +25,7 @@ from otel_gym.ingest.claude_code.session_files import (
 )
 from otel_gym.ingest.claude_code.session_spans import AGENT, add_spans
 from otel_gym.ingest.claude_code.stream_json import StreamReader
+from otel_gym.ingest.files import with_damage
 from otel_gym.ingest.spans import ImportedRollout
 
 __all__ = ["read_claude_code"]
@@ -34,9 +35,10 @@ def read_claude_code(path: Path) -> list[ImportedRollout]:
     """The sessions at ``path``: a transcript, a stream-json file, or a folder anywhere above some.
 
     A rollout for each session; a fork holds only what its session added, and says which one it continues. A file that
-    is no session is passed over; OSError if one cannot be read.
+    is no session is passed over; one that cannot be read is damage. OSError for ``path`` itself; SourceError.
     """
-    sessions = find_sessions(path)
+    unreadable: list[str] = []
+    sessions = find_sessions(path, unreadable)
     copies = Copies(several=len(sessions) > 1)
     beginnings = Beginnings(sessions)
     imported = {session.head.session_id for session in sessions}
@@ -50,7 +52,7 @@ def read_claude_code(path: Path) -> list[ImportedRollout]:
         rollout = _read_session(session, copies)
         if len(rollout.spans) > 1 or rollout.damage:
             rollouts.append(rollout)
-    return rollouts
+    return with_damage(rollouts, unreadable)
 
 
 def _read_session(files: SessionFiles, copies: Copies) -> ImportedRollout:

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from otel_gym.ingest.claude_code.lines import Row, parse
+from otel_gym.ingest.files import readable
 from otel_gym.records.steps import unix_nano
 
 TRANSCRIPT = "transcript"
@@ -38,17 +39,19 @@ class SessionFiles:
     agents: list[Path] = field(default_factory=list)
 
 
-def find_sessions(path: Path) -> list[SessionFiles]:
+def find_sessions(path: Path, damage: list[str]) -> list[SessionFiles]:
     """The sessions at a file or anywhere below a folder, the earlier ones first.
 
     Where a folder holds transcripts, its stream-json files tell the same once more and worse: they are left aside.
+    ``damage``: what cannot be read there.
     """
     if path.is_dir():
-        files = sorted(path.rglob("*.jsonl"))
+        files = readable(sorted(path.rglob("*.jsonl")), damage)
     elif path.match(_AGENT_FILES):
         files = [path]
     else:
-        files = [path, *sorted(path.parent.glob(_AGENT_FILES)), *sorted(path.with_suffix("").rglob(_AGENT_FILES))]
+        beside = [*sorted(path.parent.glob(_AGENT_FILES)), *sorted(path.with_suffix("").rglob(_AGENT_FILES))]
+        files = [path, *readable(beside, damage)]
     sessions: list[SessionFiles] = []
     agents: list[tuple[Path, Head]] = []
     for file in files:
@@ -163,7 +166,7 @@ class Beginnings:
         """Looked at are the files beside those of ``sessions``, too."""
         folders = sorted({path.parent for session in sessions for path in session.paths})
         self._by_record: dict[str, list[SessionFiles]] = {}
-        for path in (path for folder in folders for path in sorted(folder.glob("*.jsonl"))):
+        for path in (path for folder in folders for path in readable(sorted(folder.glob("*.jsonl")), [])):
             head = None if path.match(_AGENT_FILES) else read_head(path)
             if head is not None and head.source == TRANSCRIPT and head.first_uuid is not None:
                 self._by_record.setdefault(head.first_uuid, []).append(SessionFiles(head, [path]))

@@ -16,6 +16,7 @@ from otel_gym.ingest.codex.files import session_files, stdout_files
 from otel_gym.ingest.codex.rows import ThreadFile, read_thread_file
 from otel_gym.ingest.codex.thread import Thread
 from otel_gym.ingest.codex.threads import rollout_of_threads
+from otel_gym.ingest.files import with_damage
 from otel_gym.ingest.spans import ImportedRollout
 
 __all__ = ["read_codex"]
@@ -23,11 +24,13 @@ __all__ = ["read_codex"]
 
 def read_codex(path: Path) -> list[ImportedRollout]:
     """One rollout for each root thread; ``path``: a session file, a folder with such files, or printed JSON lines."""
-    files = _longest_of_each_thread(read_thread_file(file) for file in session_files(path))
+    unreadable: list[str] = []
+    files = _longest_of_each_thread(read_thread_file(file) for file in session_files(path, unreadable))
     roots = threads_by_root([Thread(file, files) for file in files.values()])
     rollouts = [rollout_of_threads(root, threads) for root, threads in roots.items()]
-    printed = read_printed(stdout_files(path))
-    return rollouts + [rollout for rollout in printed if rollout.session_id not in files]
+    printed = read_printed(stdout_files(path, unreadable))
+    rollouts += [rollout for rollout in printed if rollout.session_id not in files]
+    return with_damage(rollouts, unreadable)
 
 
 def _longest_of_each_thread(files: Iterable[ThreadFile]) -> dict[str, ThreadFile]:

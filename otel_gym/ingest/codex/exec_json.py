@@ -19,6 +19,7 @@ from otel_gym import conventions as names
 from otel_gym.ingest.codex.rows import JsonObject, json_lines, object_of, text_of
 from otel_gym.ingest.codex.turns import COMPLETED, FAILED
 from otel_gym.ingest.spans import ImportedEvent, ImportedRollout, ImportedSpan
+from otel_gym.records.steps import span_time
 from otel_gym.tracing.model_call import provider_of
 from otel_gym.wire.items.shapes import Item, compact_json, function_call_item, message_item, reasoning_item
 
@@ -45,7 +46,7 @@ def read_printed(paths: Iterable[Path]) -> list[ImportedRollout]:
                 thread = threads.setdefault(thread_id, _Printed(thread_id))
                 thread.runs += 1
             elif thread is not None:
-                thread.take(event, f"{path.name}, line {line + 1}")
+                thread.take(event, f"{path}, line {line + 1}")
         if thread is not None:
             thread.damage += damage
     return [thread.rollout() for thread in threads.values()]
@@ -301,4 +302,4 @@ def _time_of_id(thread_id: str) -> int:
         parsed = uuid.UUID(thread_id)
     except ValueError:
         return 0
-    return (parsed.int >> 80) * 10**6 if parsed.version == 7 else 0
+    return span_time((parsed.int >> 80) * 10**6) or 0 if parsed.version == 7 else 0

@@ -6,25 +6,27 @@ from pathlib import Path
 
 from otel_gym.identity import is_valid_id
 from otel_gym.ingest.codex.rows import json_lines
+from otel_gym.ingest.files import readable
 
 _SESSION_FILES = "rollout-*.jsonl"
 _PRINTED_FILES = "stdout*.jsonl"
 _SESSION_FOLDERS = ("sessions", "archived_sessions")
 
 
-def session_files(path: Path) -> list[Path]:
-    """The session files at a path, oldest first: their names begin with the time."""
+def session_files(path: Path, damage: list[str]) -> list[Path]:
+    """The session files at a path, oldest first: their names begin with the time. ``damage``: what cannot be read."""
     if path.is_file():
         return [path] if is_session_file(path) else []
     folders = [path / name for name in _SESSION_FOLDERS if (path / name).is_dir()] or [path]
-    return sorted((file for folder in folders for file in folder.rglob(_SESSION_FILES)), key=lambda file: file.name)
+    found = (file for folder in folders for file in folder.rglob(_SESSION_FILES))
+    return readable(sorted(found, key=lambda file: file.name), damage)
 
 
-def stdout_files(path: Path) -> list[Path]:
+def stdout_files(path: Path, damage: list[str]) -> list[Path]:
     """What ``codex exec --json`` printed: the file itself, or files named ``stdout*.jsonl`` in a folder."""
     if path.is_file():
         return [] if is_session_file(path) else [path]
-    return sorted(path.glob(_PRINTED_FILES))
+    return readable(sorted(path.glob(_PRINTED_FILES)), damage)
 
 
 def is_session_file(path: Path) -> bool:
@@ -39,4 +41,5 @@ def file_of_thread(thread_id: str, beside: Path) -> Path | None:
         return None
     name = f"rollout-*-{thread_id}.jsonl"
     folder = next((above for above in beside.parents if above.name in _SESSION_FOLDERS), None)
-    return next(beside.parent.glob(name) if folder is None else folder.rglob(name), None)
+    found = beside.parent.glob(name) if folder is None else folder.rglob(name)
+    return next(iter(readable(found, [])), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,9 +13,6 @@ from otel_gym.content import fits_int64
 from otel_gym.records.steps import unix_nano
 
 JsonObject = dict[str, Any]
-
-# Beyond what a span can hold.
-_NO_TIME = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +59,40 @@ _NAMING_SESSION = frozenset({"session_meta", "token_usage_record"})
 def read_thread_file(path: Path) -> ThreadFile:
     file = ThreadFile(path)
     time_ns = 0
-    for line, record in json_lines(path, file.damage):
+    for line, record in json_lines(path, file.damage, repeats=False):
         told_ns = unix_nano(record.get("timestamp"))
-        time_ns = told_ns if told_ns is not None and 0 < told_ns < _NO_TIME else time_ns
+        time_ns = time_ns if told_ns is None else told_ns
         row = _row(line, record, time_ns)
         if row is None:
-            file.damage.append(f"{path.name}, line {line + 1}: no record of a session: it is left out")
+            file.damage.append(f"{path}, line {line + 1}: no record of a session: it is left out")
         else:
             file.rows.append(row)
     return file
 
 
-def json_lines(path: Path, damage: list[str]) -> Iterator[tuple[int, JsonObject]]:
-    """The objects of a file, with their lines; what is none is told in ``damage``."""
+def json_lines(path: Path, damage: list[str], *, repeats: bool = True) -> Iterator[tuple[int, JsonObject]]:
+    """The objects of a file, with their lines; what is none is told in ``damage``.
+
+    ``repeats`` False: a line that is the same as one before it, to the byte, counts once.
+    """
+    seen: set[bytes] = set()
     with path.open("rb") as stream:
         for line, raw in enumerate(stream):
-            if not raw.strip():
+            if not raw.strip() or not (repeats or _is_new(raw, seen)):
                 continue
             value = _parsed(raw)
             if isinstance(value, dict):
                 yield line, value
             elif raw.endswith(b"\n"):
-                damage.append(f"{path.name}, line {line + 1}: no JSON object: it is left out")
+                damage.append(f"{path}, line {line + 1}: no JSON object: it is left out")
             else:
-                damage.append(f"{path.name}, line {line + 1}: the last line is cut: import again once it is whole")
+                damage.append(f"{path}, line {line + 1}: the last line is cut: import again once it is whole")
+
+
+def _is_new(raw: bytes, seen: set[bytes]) -> bool:
+    number = len(seen)
+    seen.add(hashlib.blake2b(raw.strip(), digest_size=16).digest())
+    return len(seen) > number
 
 
 def _parsed(raw: bytes) -> Any:

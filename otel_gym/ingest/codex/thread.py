@@ -116,7 +116,7 @@ class Thread:
         file = None if thread_id in self._continued_by else self._file_of(thread_id)
         if file is None:
             self.damage.append(
-                f"{self.file.path.name}: it continues thread {thread_id}, whose file is not there: "
+                f"{self.file.path}: it continues thread {thread_id}, whose file is not there: "
                 "what its model saw of that is unknown"
             )
             return []
@@ -138,7 +138,7 @@ class Thread:
 
     def _drop(self, row: Row, why: str) -> None:
         self.dropped += 1
-        self.damage.append(f"{self.file.path.name}, line {row.line + 1}: {why}: it is left out")
+        self.damage.append(f"{self.file.path}, line {row.line + 1}: {why}: it is left out")
 
     # --- turns
 
