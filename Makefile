@@ -52,8 +52,9 @@ ifneq ($(wildcard $(CORPUS)/.),)
 	$(BIN)/python bench/parity_model_calls.py $(CORPUS)/model_calls
 	$(BIN)/python bench/reports.py $(CORPUS)/reports
 	$(BIN)/python bench/replay_wire.py $(CORPUS)/claude_code $(CORPUS)/claude_code_older $(CORPUS)/codex $(CORPUS)/sdk
+	$(BIN)/python bench/transcripts.py $(CORPUS)
 else
-	@echo "left out: parity, reports and replay, since there is no folder $(CORPUS) (give one as CORPUS=DIR)"
+	@echo "left out: parity, reports, replay and transcripts, since there is no folder $(CORPUS) (give one as CORPUS=DIR)"
 endif
 
 demo-spans: .venv/installed
