@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +19,7 @@ from otel_gym.cli.common import (
     chosen_directory,
     progress,
     said_failures,
+    say,
 )
 from otel_gym.cli.formats import counted
 from otel_gym.identity import InvalidIdError, checked_id
@@ -115,14 +116,15 @@ def _import(
         settings = read_settings()
         importing = _Import(SOURCES[source], store, rollout, run, settings, follow=follow)
         damage = importing.take(paths)
-        while follow:
-            try:
-                time.sleep(FOLLOW_EVERY_S)
-                damage = importing.take(paths)
-            except KeyboardInterrupt:
-                break
+        if follow:
+            for text in damage:
+                say(f"{text}; waiting")
+            with suppress(KeyboardInterrupt):
+                while True:
+                    time.sleep(FOLLOW_EVERY_S)
+                    damage = importing.take(paths)
         for text in damage:
-            print(f"otel-gym: {text}", file=sys.stderr)
+            say(text)
         if damage:
             raise typer.Exit(DAMAGED)
 
@@ -167,10 +169,10 @@ class _Import:
 
     def _take(self, path: Path) -> list[str]:
         if not path.exists():
-            raise CommandError(f"{path}: no such file or folder")
+            raise SourceError(f"{path}: no such file or folder")
         found = self._found(path)
         if not found:
-            raise CommandError(f"{path}: nothing here that can be imported")
+            raise SourceError(f"{path}: nothing here that can be imported")
         if self._rollout is not None and len(found) > 1:
             raise CommandError(f"{path} holds {len(found)} sessions, --rollout names one; import them one by one")
         for rollout in found:
