@@ -243,3 +243,13 @@ def count_unsafe(values: Iterable[Any]) -> int:
 
 def fits_int64(number: int) -> bool:
     return -_INT64 <= number < _INT64
+
+
+def finite_number(value: Any) -> int | float | None:
+    """The value if it is a number that a double can hold; a bool, NaN, an infinity and an int beyond it are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:
+        return None

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from otel_gym.content import finite_number
 from otel_gym.records.atif import AUDIO_VERSION, AtifTrajectory, version_number
 from otel_gym.wire.items.shapes import objects_of
 from otel_gym.wire.usage import token_count
@@ -155,7 +156,7 @@ class _Document:
         totals = _object(self._document.get("final_metrics"))
         own = [step for step in self._steps if step.get("is_copied_context") is not True]
         for total_name, name in _SUMS:
-            total = _number(totals.get(total_name))
+            total = finite_number(totals.get(total_name))
             known = _metric(own, name)
             if total is None or not known or _is_near(total, math.fsum(known)):
                 continue
@@ -169,7 +170,7 @@ class _Document:
         if any(ref.get("trajectory_path") for step in self._steps for ref in _refs(step)):
             return total > own
         totals = (_object(subagent.get("final_metrics")) for subagent in self._subagents)
-        return _is_near(total, own + math.fsum(_number(each.get(_COST)) or 0 for each in totals))
+        return _is_near(total, own + math.fsum(finite_number(each.get(_COST)) or 0 for each in totals))
 
     def _wrong_sum(self, here: str, total_name: str, total: float, known: Sequence[float], name: str) -> Finding:
         """Totals may hold more than the steps: subagents, files before this one, a call that was cut off."""
@@ -255,7 +256,7 @@ def _moment(text: Any) -> datetime | None:
 
 
 def _metric(steps: Iterable[Mapping[str, Any]], name: str) -> list[float]:
-    values = (_number(_object(step.get("metrics")).get(name)) for step in steps)
+    values = (finite_number(_object(step.get("metrics")).get(name)) for step in steps)
     return [value for value in values if value is not None]
 
 
@@ -265,10 +266,6 @@ def _is_near(one: float, other: float) -> bool:
 
 def _shown(number: float) -> str:
     return f"{number:.10g}"
-
-
-def _number(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
 
 
 def _length(value: Any) -> int | None:

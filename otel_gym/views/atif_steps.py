@@ -7,10 +7,10 @@ is a step too. What is unknown is absent; what ATIF has no field for stands in `
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from otel_gym.content import finite_number
 from otel_gym.records.steps import unix_nano
 from otel_gym.records.trajectory import CONTEXT_BOUNDARY, EXECUTION, STEP_NO, Generation, Trajectory
 from otel_gym.views.atif_content import Media, content_of, joined
@@ -269,7 +269,7 @@ def _metrics(generation: Generation) -> Json | None:
         "prompt_tokens": prompt,
         "completion_tokens": usage.output_tokens,
         "cached_tokens": None if cached is None or prompt is None or cached > prompt else cached,
-        "cost_usd": _number(extra.get(_COST)),
+        "cost_usd": finite_number(extra.get(_COST)),
         "prompt_token_ids": _ints(_first(extra, _PROMPT_IDS)),
         "completion_token_ids": ids,
         # One for each token, or they say nothing.
@@ -311,8 +311,4 @@ def _ints(values: Any) -> list[int] | None:
 
 
 def _numbers(values: Any) -> list[float] | None:
-    return values if isinstance(values, list) and all(_number(value) is not None for value in values) else None
-
-
-def _number(value: Any) -> float | None:
-    return value if type(value) in (int, float) and math.isfinite(value) else None
+    return values if isinstance(values, list) and all(finite_number(value) is not None for value in values) else None

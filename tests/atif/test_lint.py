@@ -131,3 +131,8 @@ def test_totals_that_are_less_than_the_steps_are_an_error_and_more_a_warning() -
 )
 def test_no_json_object_makes_it_raise(value: Json) -> None:
     assert lint(value)
+
+
+def test_a_number_that_no_double_can_hold_does_not_make_it_raise() -> None:
+    value = document(user(), agent(metrics={"cost_usd": 10**400}), final_metrics={"total_cost_usd": 1.0})
+    assert lint(value) == []

@@ -152,3 +152,10 @@ def test_a_time_that_no_span_can_have_is_that_of_the_record_before(time: str, tm
     start_ns = only(write(tmp_path, lines)).all[0].start_ns
     spans = only(write(tmp_path, [lines[0], *({**line, "timestamp": time} for line in lines[1:])]))
     assert {(span.start_ns, span.end_ns) for span in spans.chats} == {(start_ns, start_ns)}
+
+
+def test_a_duration_that_no_double_can_hold_is_unknown(tmp_path: Path) -> None:
+    lines = records("parallel_tools")
+    [end] = [line for line in lines if line["payload"].get("type") == "task_complete"]
+    end["payload"]["duration_ms"] = 10**400
+    assert "gym.agent.duration_ms" not in only(write(tmp_path, lines)).turns[-1].attributes

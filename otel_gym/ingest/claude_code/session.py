@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from otel_gym.content import finite_number
 from otel_gym.ingest.claude_code.agent_log import AgentLog, ToolRun
 from otel_gym.ingest.claude_code.lines import Row
 from otel_gym.ingest.claude_code.request_bodies import RequestBodies
@@ -88,10 +88,5 @@ def text_of(value: Any) -> str | None:
 
 
 def number_of(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
+    number = finite_number(value)
+    return None if number is None else float(number)

@@ -119,8 +119,3 @@ def text_of(record: JsonObject, name: str) -> str | None:
 def object_of(record: JsonObject, name: str) -> JsonObject:
     value = record.get(name)
     return value if isinstance(value, dict) else {}
-
-
-def number_of(record: JsonObject, name: str) -> int | float | None:
-    value = record.get(name)
-    return None if isinstance(value, bool) or not isinstance(value, int | float) else value

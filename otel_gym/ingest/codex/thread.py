@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from otel_gym.content import finite_number
 from otel_gym.ingest.codex.files import file_of_thread
 from otel_gym.ingest.codex.known import SILENT_EVENTS, SILENT_ITEMS, SILENT_ROWS
 from otel_gym.ingest.codex.messages import (
@@ -20,7 +21,7 @@ from otel_gym.ingest.codex.messages import (
     is_said_by_user,
     plain,
 )
-from otel_gym.ingest.codex.rows import JsonObject, Row, ThreadFile, number_of, object_of, read_thread_file, text_of
+from otel_gym.ingest.codex.rows import JsonObject, Row, ThreadFile, object_of, read_thread_file, text_of
 from otel_gym.ingest.codex.turns import (
     BOUNDARY,
     COMPLETED,
@@ -170,7 +171,7 @@ class Thread:
         if row.payload.get("type") == "turn_aborted":
             turn.end = INTERRUPTED
         turn.end_ns = row.time_ns
-        duration = number_of(row.payload, "duration_ms")
+        duration = finite_number(row.payload.get("duration_ms"))
         turn.duration_ms = None if duration is None else float(duration)
         self._cut_generation()
 

@@ -9,8 +9,9 @@ from typing import Any
 from opentelemetry.trace import SpanKind
 
 from otel_gym import conventions as names
+from otel_gym.content import finite_number
 from otel_gym.ingest.codex.family import is_spawned_in, spawners_of
-from otel_gym.ingest.codex.rows import JsonObject, Row, number_of, object_of, text_of
+from otel_gym.ingest.codex.rows import JsonObject, Row, object_of, text_of
 from otel_gym.ingest.codex.thread import Thread
 from otel_gym.ingest.codex.tools import ended_ns, error_of, name_of, tool_attributes
 from otel_gym.ingest.codex.turns import (
@@ -231,7 +232,7 @@ def _sum(usages: Iterable[JsonObject]) -> JsonObject:
     total: JsonObject = {}
     for usage in usages:
         for name in usage:
-            total[name] = (number_of(total, name) or 0) + (number_of(usage, name) or 0)
+            total[name] = (finite_number(total.get(name)) or 0) + (finite_number(usage.get(name)) or 0)
     return total
 
 

@@ -7,7 +7,8 @@ import re
 from typing import Any
 
 from otel_gym import conventions as names
-from otel_gym.ingest.codex.rows import JsonObject, number_of, object_of, text_of
+from otel_gym.content import finite_number
+from otel_gym.ingest.codex.rows import JsonObject, object_of, text_of
 from otel_gym.ingest.codex.turns import INTERRUPTED, Call, Turn
 from otel_gym.wire.items.shapes import Item, compact_json
 
@@ -196,7 +197,7 @@ def _message(call: Call, exit_code: int | None, text: str) -> str:
 def _seconds(duration: Any) -> float | None:
     if not isinstance(duration, dict):
         return None
-    seconds, nanos = number_of(duration, "secs"), number_of(duration, "nanos")
+    seconds, nanos = finite_number(duration.get("secs")), finite_number(duration.get("nanos"))
     return None if seconds is None or nanos is None else seconds + nanos / 10**9
 
 
