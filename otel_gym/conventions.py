@@ -57,12 +57,11 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     Attribute("gym.source", "string", "of imported spans: transcript, stream_json, atif …", "transcript"),
     Attribute("gym.source.session_id", "string", "session that the span was imported from", "b62ec037-0595-…"),
-    Attribute("gym.source.continues", "string", "session that this one was forked from", "3e36cd9d-c3a1-40b4-…"),
     Attribute("gym.source.index", "int", "place in the source; orders what one agent did", "17"),
     Attribute(
         "gym.source.continues",
         "string",
-        "session that this one is a fork of, and repeats nothing of",
+        "session that this one was forked from, and repeats nothing of",
         "01a229a9-83d2-…",
     ),
     Attribute("gym.source.continues_index", "int", "first place of that session that this one does not share", "29"),
@@ -134,6 +133,12 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.atif.llm_call_count", "int", "of a step: model calls in it; 0: it acted without one", "1"),
     Attribute("gym.atif.is_copied_context", "boolean", "of a step: told again, counted elsewhere", "true"),
     Attribute("gym.atif.reasoning_effort", "double", "of a step, where it is a number", "0.5"),
+    Attribute(
+        "gym.atif.message",
+        "string",
+        "on the event of a context boundary: the message of its step, JSON item",
+        '{"type":"message","role":"system",…}',
+    ),
     Attribute("gym.atif.message_parts", "boolean", "true: the content is a list of parts", "true"),
     Attribute(
         "gym.atif.prompt_tokens", "int", "of a step before ATIF 1.2 that leaves the cached tokens out of them", "120"
@@ -272,7 +277,6 @@ SPAWNED_BY = "gym.spawned_by"
 SUBAGENT_ID = "gym.subagent.id"
 SOURCE = "gym.source"
 SOURCE_SESSION_ID = "gym.source.session_id"
-SOURCE_CONTINUES = "gym.source.continues"
 SOURCE_INDEX = "gym.source.index"
 SOURCE_VERSION = "gym.source.version"
 SOURCE_CONTINUES = "gym.source.continues"

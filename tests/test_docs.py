@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import otel_gym
+from otel_gym import conventions
 from otel_gym.store.reader import Damage, RolloutSpans, Store
 from otel_gym.store.span import StoredSpan
 from otel_gym.views.summary import summarize_rollout
@@ -20,6 +21,18 @@ def test_pages_made_from_the_code_are_fresh() -> None:
     script = ROOT / "scripts" / "make_docs.py"
     checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
+
+
+def test_each_attribute_of_ours_is_explained_once() -> None:
+    explained = [attribute.name for attribute in conventions.GYM_ATTRIBUTES]
+    named = {
+        value
+        for name, value in vars(conventions).items()
+        if name.isupper() and not name.endswith("_EVENT") and isinstance(value, str) and value.startswith("gym.")
+    }
+    assert len(explained) == len({*explained})
+    # Names of headers are made of these beginnings.
+    assert named - {*explained} == {conventions.REQUEST_HEADER, conventions.RESPONSE_HEADER}
 
 
 def test_each_example_of_the_python_page_prints_what_it_says_by_itself(tmp_path: Path) -> None:
