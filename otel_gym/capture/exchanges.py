@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
-from contextvars import Token
 from hashlib import sha256
 from typing import Any
 
@@ -19,6 +18,7 @@ from otel_gym.capture.durability import DurableSend, wait_until_written
 from otel_gym.capture.exceptions import raised_of
 from otel_gym.content import KEPT_HEAD_BYTES, KeptBody, safe_text
 from otel_gym.identity import MAX_ID_BYTES, Identity
+from otel_gym.tracing.current import restore
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.model_call import OPERATION, finish_model_call, open_attributes, start_attributes
@@ -370,14 +370,3 @@ _EXECUTION_TYPES: dict[str, type] = {
     "upstream_status_code": int,
     "local_response_reason": str,
 }
-
-
-def restore(token: Token[Any]) -> None:
-    """Resets a context variable; a coroutine that is closed in another context has nothing to restore there.
-
-    OpenTelemetry's own ``detach`` would log an error in that case.
-    """
-    try:  # noqa: SIM105 (suppress costs several times as much, and every request passes here four times)
-        token.var.reset(token)
-    except ValueError:
-        pass

@@ -24,7 +24,7 @@ from opentelemetry.instrumentation import asgi
 from opentelemetry.trace import Span, SpanKind
 
 from otel_gym.capture.clock import Clock, SystemClock
-from otel_gym.capture.exchanges import CapturedCall, restore
+from otel_gym.capture.exchanges import CapturedCall
 from otel_gym.identity import (
     Identity,
     RequestIdentity,
@@ -36,6 +36,7 @@ from otel_gym.identity import (
     split_url_prefix,
     strip_raw_url_prefix,
 )
+from otel_gym.tracing.current import restore
 from otel_gym.tracing.ids import random_id128
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
@@ -127,8 +128,9 @@ class ModelCallCapture:
         await self._trace(pipeline, route, scope, receive, send)
 
     async def _trace(self, pipeline: Pipeline, route: _Route, scope: Scope, receive: Receive, send: Send) -> None:
-        outer_span = _outer_span()
-        identity = _identity(pipeline, route, scope)
+        is_leftover = _is_in_leftover_context()
+        outer_span = _outer_span(is_leftover)
+        identity = _identity(pipeline, route, scope, None if is_leftover else current_identity())
         dialect = route.dialect
         if route.is_near_miss and scope["method"] == "POST":
             _say_near_miss(route.path)
@@ -140,7 +142,9 @@ class ModelCallCapture:
             pipeline.recorder.count("uncaptured_calls")
             dialect = None
         if identity.rollout_id is None and dialect is None:
-            return await self._without_leftovers(outer_span, scope, receive, send)
+            if is_leftover:
+                return await self._without_leftovers(outer_span, scope, receive, send)
+            return await self.app(scope, receive, send)
         query_string = scope.get("query_string", b"")
         request = _Request(pipeline, identity, dialect, query_string, route.refused_id, task=_current_task())
         if route.prefix_id is None:  # else it is a copy already
@@ -163,9 +167,7 @@ class ModelCallCapture:
                 restore(context_token)
 
     async def _without_leftovers(self, outer_span: Span | None, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request of no rollout, also where it starts in the context of an earlier one that had one."""
-        if not _is_in_leftover_context():
-            return await self.app(scope, receive, send)
+        """A request of no rollout that starts in the context of an earlier one that had one."""
         context = Context() if outer_span is None else trace.set_span_in_context(outer_span, Context())
         context_token = otel_context.attach(context)
         identity_token = set_identity(None)
@@ -282,12 +284,12 @@ def _without_prefix(scope: Scope, route: _Route) -> Scope:
     return {**scope, "path": route.path, "raw_path": raw_path}
 
 
-def _outer_span() -> Span | None:
+def _outer_span(is_leftover: bool) -> Span | None:
     """The span that surrounds this request, if it is one of this request and not a leftover."""
     span = trace.get_current_span()
     if not span.is_recording():
         return None
-    if not _is_in_leftover_context():
+    if not is_leftover:
         return span
     # Another's instrumentation may have begun this request's own span already.
     request = _current_request.get()
@@ -312,9 +314,9 @@ def _current_task() -> asyncio.Task[Any] | None:
         return None
 
 
-def _identity(pipeline: Pipeline, route: _Route, scope: Scope) -> RequestIdentity:
+def _identity(pipeline: Pipeline, route: _Route, scope: Scope, surrounding: Identity | None) -> RequestIdentity:
     """URL prefix, else baggage, else the rollout that surrounds an in-process call."""
-    said = _identity_of_baggage(scope) or (None if _is_in_leftover_context() else current_identity())
+    said = _identity_of_baggage(scope) or surrounding
     rollout_id, run_id = (said.rollout_id, said.run_id) if said else (None, None)
     if route.prefix_id is not None:
         rollout_id = None if route.refused_id is not None else route.prefix_id

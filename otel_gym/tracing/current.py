@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import Token
+from typing import Any
 
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context, create_key
@@ -94,13 +95,13 @@ class Attachment:
             self._context_token = otel_context.attach(context)
 
 
-def restore(token: Token[Context] | Token[Identity | None]) -> bool:
+def restore(token: Token[Any]) -> bool:
     """Resets a context variable; False where that cannot be: it was set in another context, or reset before.
 
     OpenTelemetry's own ``detach`` would log an error in that case.
     """
     try:
-        token.var.reset(token)  # type: ignore[arg-type]
+        token.var.reset(token)
     except (ValueError, RuntimeError):
         return False
     return True
