@@ -15,10 +15,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from otel_gym import conventions as names
 from otel_gym.content import described, safe_text
@@ -35,7 +33,7 @@ from otel_gym.identity import (
     url_path_for_rollout,
 )
 from otel_gym.tracing import open_rollouts
-from otel_gym.tracing.current import ROLLOUT_KEY, Attachment
+from otel_gym.tracing.current import ROLLOUT_KEY, Attachment, texts_of
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.pipeline import active_pipeline
@@ -78,10 +76,7 @@ class Rollout(AbstractContextManager["Rollout"]):
             current = trace.get_current_span()
             is_inside = current.get_span_context().trace_id == self.span.get_span_context().trace_id
             context = trace.set_span_in_context(current if is_inside else self.span, context)
-        carrier: dict[str, str] = {}
-        for propagator in (W3CBaggagePropagator(), TraceContextTextMapPropagator()):
-            propagator.inject(carrier, context)
-        return carrier
+        return texts_of(context)
 
     def record_reward(self, value: float) -> None:
         """The verifier's verdict; the last one wins. After the ``with`` block it is a span of its own.

@@ -11,20 +11,17 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from otel_gym.identity import baggage_of, identity_from_baggage
 from otel_gym.tracing.agents import SpawningTool, spawning_tool
-from otel_gym.tracing.current import TOOL_KEY, Attachment
+from otel_gym.tracing.current import TOOL_KEY, Attachment, context_of_texts, texts_of
 from otel_gym.tracing.membership import identity_of_start
 from otel_gym.tracing.pipeline import active_pipeline
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_PROPAGATORS = (W3CBaggagePropagator(), TraceContextTextMapPropagator())
 # The model's id of the tool call that runs: it says by which call a subagent in another process was spawned.
 _SPAWNED_BY = "gym_spawned_by"
 
@@ -42,9 +39,7 @@ def carrier() -> dict[str, str]:
     identity = identity_of_start(None, context)
     if identity.rollout_id is not None:
         context = baggage_of(pipeline.identity(*identity), context)
-    texts: dict[str, str] = {}
-    for propagator in _PROPAGATORS:
-        propagator.inject(texts, context)
+    texts = texts_of(context)
     tool = spawning_tool(context)
     if tool is not None and tool.call_id is not None:
         texts[_SPAWNED_BY] = tool.call_id
@@ -101,9 +96,7 @@ def _run_attached(function: Callable[..., Any], texts: Mapping[str, str], *argum
 def _context_of(texts: Mapping[str, str]) -> Context | None:
     """None where they say neither a span nor a rollout."""
     lower = {name.lower(): text for name, text in texts.items()}
-    context = Context()
-    for propagator in _PROPAGATORS:
-        context = propagator.extract(lower, context)
+    context = context_of_texts(lower)
     span_context = trace.get_current_span(context).get_span_context()
     if not span_context.is_valid and identity_from_baggage(context) is None:
         return None

@@ -6,13 +6,15 @@ where its consumer still has it. So the context itself is made to say what surro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Token
 from typing import Any
 
 from opentelemetry import context as otel_context
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context, create_key
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from otel_gym.identity import HeldIdentity, Identity, current_identity, set_identity
 
@@ -20,6 +22,24 @@ from otel_gym.identity import HeldIdentity, Identity, current_identity, set_iden
 ROLLOUT_KEY = create_key("otel_gym.rollout")
 AGENT_KEY = create_key("otel_gym.agent")
 TOOL_KEY = create_key("otel_gym.tool")
+
+_PROPAGATORS = (W3CBaggagePropagator(), TraceContextTextMapPropagator())
+
+
+def texts_of(context: Context) -> dict[str, str]:
+    """What is known of ``baggage``, ``traceparent`` and ``tracestate``; OTEL_PROPAGATORS changes nothing."""
+    texts: dict[str, str] = {}
+    for propagator in _PROPAGATORS:
+        propagator.inject(texts, context)
+    return texts
+
+
+def context_of_texts(texts: Mapping[str, str]) -> Context:
+    """The context that such texts tell of."""
+    context = Context()
+    for propagator in _PROPAGATORS:
+        context = propagator.extract(texts, context)
+    return context
 
 
 class OwnContext(Context):
