@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from otel_gym.wire.items.shapes import Item
+from otel_gym.wire.items.shapes import CALL_TYPES, Item
 from otel_gym.wire.usage import UNKNOWN, TokenStats
 
 
@@ -53,6 +53,10 @@ class AgentStep:
     error: str | None = None
     is_unfinished: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
+
+    def calls(self) -> list[Item]:
+        """Those of its items that call a tool."""
+        return [item for item in self.items if item.get("type") in CALL_TYPES]
 
 
 @dataclass(slots=True)

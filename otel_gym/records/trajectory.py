@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult, UserMessage
-from otel_gym.wire.items.shapes import CALL_TYPES, OUTPUT_TYPES, Item
+from otel_gym.wire.items.shapes import OUTPUT_TYPES, Item
 from otel_gym.wire.usage import TokenStats
 
 SCHEMA_VERSION = "1.0"
@@ -152,8 +152,7 @@ def output_of(entries: Iterable[Entry]) -> list[Item]:
             output.append(boundary_item(entry))
         else:
             number += 1
-            calls = [item for item in entry.items if item.get("type") in CALL_TYPES]
-            types = {item["call_id"]: item["type"] for item in calls if isinstance(item.get("call_id"), str)}
+            types = {item["call_id"]: item["type"] for item in entry.calls() if isinstance(item.get("call_id"), str)}
             output += [{**_said_item(item), STEP_NO: number} for item in entry.items]
             output += [_output_item(result, types, number) for result in entry.results]
     return output

@@ -14,7 +14,7 @@ from otel_gym.records.model_input import plain_item
 from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult, UserMessage
 from otel_gym.views.generations import Call, step_of
 from otel_gym.wire.items import Item, input_items
-from otel_gym.wire.items.shapes import CALL_TYPES, OUTPUT_TYPES
+from otel_gym.wire.items.shapes import OUTPUT_TYPES
 
 # By these headers Claude Code and Codex tell their agents apart.
 _AGENT_HEADERS = tuple(
@@ -87,7 +87,7 @@ def is_result(item: Item) -> bool:
 
 
 def _has_call(step: AgentStep, call_id: object) -> bool:
-    return any(item.get("type") in CALL_TYPES and item.get("call_id") == call_id for item in step.items)
+    return any(item.get("call_id") == call_id for item in step.calls())
 
 
 def _news(call: Call, sent: list[Item], told: list[Item], entries: list[Entry]) -> list[Entry]:

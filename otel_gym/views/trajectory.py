@@ -20,7 +20,7 @@ from otel_gym.store.span import STATUS_ERROR, SpanEvent, StoredSpan
 from otel_gym.views.agent_tree import CALL_ID, Agent, AgentTree, is_step, is_tool, text_of
 from otel_gym.views.captured_steps import add_results, agent_key, request_items, steps_of_calls
 from otel_gym.views.generations import Call, calls_of, step_of
-from otel_gym.wire.items.shapes import CALL_TYPES, function_call_item
+from otel_gym.wire.items.shapes import function_call_item
 
 _Order = tuple[int, int]
 _ARGUMENTS = "gen_ai.tool.call.arguments"
@@ -58,7 +58,7 @@ class _Step:
     tools: list[tuple[_Order, ToolResult]] = field(default_factory=list)
 
     def call_ids(self) -> set[str | None]:
-        ids = (item.get("call_id") for item in self.step.items if item.get("type") in CALL_TYPES)
+        ids = (item.get("call_id") for item in self.step.calls())
         return {call_id for call_id in ids if call_id is None or isinstance(call_id, str)}
 
 
@@ -255,9 +255,9 @@ def _call_without_id(step: _Step, span: StoredSpan) -> str:
     answered yet, else one of its own."""
     answered = {result.call_id for _, result in step.tools}
     name, arguments = text_of(span, "gen_ai.tool.name"), parsed(_arguments(span))
-    for item in step.step.items:
+    for item in step.step.calls():
         call_id = item.get("call_id")
-        is_free = item.get("type") in CALL_TYPES and isinstance(call_id, str) and call_id not in answered
+        is_free = isinstance(call_id, str) and call_id not in answered
         if is_free and item.get("name") == name and parsed(item.get("arguments")) == arguments:
             return str(call_id)
     return f"span_{span.span_id}"
