@@ -241,6 +241,11 @@ def count_unsafe(values: Iterable[Any]) -> int:
     return count
 
 
+def known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is None: the unknown is absent."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def fits_int64(number: int) -> bool:
     return -_INT64 <= number < _INT64
 

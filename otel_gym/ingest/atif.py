@@ -16,6 +16,7 @@ from typing import Any
 from opentelemetry.trace import SpanKind
 
 from otel_gym import conventions as names
+from otel_gym.content import known
 from otel_gym.ingest.atif_files import AtifError, AtifFile, AtifRun, names_by_session, read_runs
 from otel_gym.ingest.spans import ImportedEvent, ImportedRollout, ImportedSpan
 from otel_gym.records.atif import AtifTrajectory, version_number
@@ -209,7 +210,7 @@ class _Importer:
         )
         made = {**_generation(agent, step), names.OUTPUT_ITEMS: compact_json(_output_items(step))}
         if step.get("llm_call_count") == 0:
-            span.attributes |= _known(made)
+            span.attributes |= known(made)
         else:
             self._add_call_of_model(agent, step, span, made, moment)
         self._add_tools(agent, step, span)
@@ -273,7 +274,7 @@ class _Importer:
         if index is None:
             return
         content = result.get("content")
-        tool.attributes |= _known(
+        tool.attributes |= known(
             {
                 names.ATIF_RESULT_INDEX: index,
                 names.TOOL_INDEX: index,
@@ -285,7 +286,7 @@ class _Importer:
         if error or extra.get("is_error") is True:
             told = error if isinstance(error, dict) else {"message": error} if isinstance(error, str) else None
             tool.error = str(told.get("message") or "") if told else ""
-            tool.attributes |= _known({names.TOOL_ERROR: compact_json(told) if told else None})
+            tool.attributes |= known({names.TOOL_ERROR: compact_json(told) if told else None})
         self._add_subagents(agent, result, _Place(tool.span_id, tool.span_id, call["tool_call_id"]))
 
     def _add_told_step(self, agent: _Agent, step: Json) -> None:
@@ -363,7 +364,7 @@ class _Importer:
             **attributes,
             **moment.attributes,
         }
-        self._turn(agent).events.append(ImportedEvent(name, moment.end_ns, _known(said)))
+        self._turn(agent).events.append(ImportedEvent(name, moment.end_ns, known(said)))
 
     def _span(
         self, key: tuple[str, ...], name: str, parent_id: int, moment: _Moment, attributes: Mapping[str, Any]
@@ -374,7 +375,7 @@ class _Importer:
             moment.start_ns,
             moment.end_ns,
             parent_id,
-            _known({**attributes, **moment.attributes}),
+            known({**attributes, **moment.attributes}),
         )
         self._rollout.spans.append(span)
         return span
@@ -417,10 +418,6 @@ _OTHER_PROVIDER = "_OTHER"
 _CONTAINERS = (names.ROLLOUT_SPAN, names.AGENT_STEP_SPAN)
 
 
-def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if value is not None}
-
-
 def _leaves_out_cache(document: AtifTrajectory) -> bool:
     """Since 1.2 ``prompt_tokens`` is the whole prompt; before, some writers left the cached tokens out of it."""
     if version_number(document.schema_version) >= 2:
@@ -434,7 +431,7 @@ def _generation(agent: _Agent, step: Json) -> dict[str, Any]:
     attributes = attributes_of(step, GENERATION)
     metrics = step.get("metrics") or {}
     extra = metrics.get("extra") or {}
-    attributes |= _known(
+    attributes |= known(
         {
             "gen_ai.usage.reasoning.output_tokens": token_count(extra.get("reasoning_tokens")),
             "gen_ai.usage.cache_write.input_tokens": token_count(extra.get("cache_creation_input_tokens")),

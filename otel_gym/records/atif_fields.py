@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from otel_gym import conventions as names
+from otel_gym.content import known
 from otel_gym.wire.items.shapes import Item, compact_json, objects_of, text_part
 
 Json = dict[str, Any]
@@ -191,12 +192,14 @@ def _item_part(role: str, part: Json) -> Item:
     if part["type"] == "text":
         return text_part(role, part["text"])
     kind, url = ("input_image", "image_url") if part["type"] == "image" else ("input_audio", "audio_url")
-    known = {
-        url: source.get("path"),
-        "media_type": source.get("media_type"),
-        "duration_sec": source.get("duration_sec"),
-    }
-    return {"type": kind, **{name: value for name, value in known.items() if value is not None}}
+    return known(
+        {
+            "type": kind,
+            url: source.get("path"),
+            "media_type": source.get("media_type"),
+            "duration_sec": source.get("duration_sec"),
+        }
+    )
 
 
 def _atif_part(part: Item) -> Json | None:

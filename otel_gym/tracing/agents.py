@@ -15,7 +15,7 @@ from opentelemetry.trace import Link, Span, SpanContext
 from opentelemetry.util.types import AttributeValue
 
 from otel_gym import conventions as names
-from otel_gym.content import described, safe_json
+from otel_gym.content import described, known, safe_json
 from otel_gym.identity import Identity, checked_id
 from otel_gym.tracing import open_rollouts
 from otel_gym.tracing.api import Rollout
@@ -295,9 +295,9 @@ def record_reward(value: float, rollout: Rollout | str | None = None) -> None:
         return
     context = otel_context.get_current() if named is None else Context()
     identity = identity_of_start(None, context) if named is None else named
-    known = otel_context.get_value(ROLLOUT_KEY, context) or open_rollouts.find(identity)
-    if isinstance(known, Rollout):
-        known.record_reward(reward)
+    open_here = otel_context.get_value(ROLLOUT_KEY, context) or open_rollouts.find(identity)
+    if isinstance(open_here, Rollout):
+        open_here.record_reward(reward)
     elif identity.rollout_id is None:
         log_once("a reward of no rollout is not stored: record_reward(value, rollout) says which", with_traceback=False)
     else:
@@ -346,8 +346,7 @@ def context_compacted(
         "tokens_before": tokens_before,
         "tokens_after": tokens_after,
     }
-    known = {name: value for name, value in item.items() if value is not None}
-    span.add_event(names.CONTEXT_BOUNDARY_EVENT, {names.ITEM: safe_json(known)})
+    span.add_event(names.CONTEXT_BOUNDARY_EVENT, {names.ITEM: safe_json(known(item))})
 
 
 # Of rollouts that another process runs.

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import StatusCode
 
-from otel_gym.content import MOST_REMEMBERED_NAMES, KeptBody, body_text, described, safe_attributes, safe_value
+from otel_gym.content import MOST_REMEMBERED_NAMES, KeptBody, body_text, described, known, safe_attributes, safe_value
 from otel_gym.conventions import (
     BODY_BYTES,
     BODY_ENCODING,
@@ -275,13 +275,14 @@ def _body_attributes(name: str, body: KeptBody, clean: Callable[[str], str]) -> 
         # No UTF-8, yet its secrets are ASCII: every other byte comes back as it was. Or text that says of itself
         # that it is compressed.
         text, encoding = body_text(KeptBody(_cleaned_bytes(body.content, clean), body.coding))
-    attributes = {
-        name: text,
-        name + BODY_ENCODING: encoding,
-        name + BODY_BYTES: body.whole_bytes,
-        name + BODY_SHA256: body.sha256,
-    }
-    return {key: value for key, value in attributes.items() if value is not None}
+    return known(
+        {
+            name: text,
+            name + BODY_ENCODING: encoding,
+            name + BODY_BYTES: body.whole_bytes,
+            name + BODY_SHA256: body.sha256,
+        }
+    )
 
 
 def _is_text(content: bytes) -> bool:
@@ -306,12 +307,12 @@ def _envelope(resource: Resource, scope: InstrumentationScope | None, content: C
     that an id cannot be used again.
     """
     key = (id(resource), id(scope), id(content))
-    known = _envelopes.get(key)
-    if known is None:
+    held = _envelopes.get(key)
+    if held is None:
         if len(_envelopes) > 64:
             _envelopes.clear()
-        known = _envelopes[key] = (resource, scope, content, *_encode_envelope(resource, scope, content))
-    return known[3], known[4]
+        held = _envelopes[key] = (resource, scope, content, *_encode_envelope(resource, scope, content))
+    return held[3], held[4]
 
 
 def _encode_envelope(

@@ -16,7 +16,7 @@ from typing import Any
 from opentelemetry.trace import Span, StatusCode
 
 from otel_gym import conventions as names
-from otel_gym.content import KeptBody, count_unsafe, fits_int64, safe_attributes, safe_json, safe_text
+from otel_gym.content import KeptBody, count_unsafe, fits_int64, known, safe_attributes, safe_json, safe_text
 from otel_gym.identity import Identity
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.logs import log_once
@@ -238,15 +238,11 @@ def exchange_attributes(exchange: Exchange, parsed: ParsedExchange, policy: Cont
             if raised.body is not None and policy.bodies
             else None,
         }
-    return _known(attributes)
+    return known(attributes)
 
 
 def _error_json(error: JsonObject, policy: ContentPolicy) -> str:
     return safe_json(error if policy.bodies else {name: error[name] for name in ("type", "code") if name in error})
-
-
-def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if value is not None}
 
 
 # How a request field becomes an attribute: the reader returns None for what is not of the right kind.
@@ -355,7 +351,7 @@ def response_attributes(exchange: Exchange, parsed: ParsedExchange) -> dict[str,
     if exchange.dialect != "messages":
         attributes["openai.response.service_tier"] = _text(response.get("service_tier"))
         attributes["openai.response.system_fingerprint"] = _text(response.get("system_fingerprint"))
-    return _known(attributes | usage_attributes(response.get("usage")))
+    return known(attributes | usage_attributes(response.get("usage")))
 
 
 def usage_attributes(usage: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from otel_gym import conventions as names
-from otel_gym.content import described, safe_text
+from otel_gym.content import described, known, safe_text
 from otel_gym.identity import Identity, baggage_of, current_identity, identity_from_baggage, set_identity
 from otel_gym.tracing import open_rollouts
 from otel_gym.tracing.current import Attachment
@@ -125,7 +125,7 @@ class SpanScope:
             self._name(),
             context,
             SpanKind.INTERNAL,
-            _known({**self._attributes(context), **assumed}),
+            known({**self._attributes(context), **assumed}),
             self._links(context),
         )
         attachment.attach(self._inside())
@@ -191,10 +191,6 @@ class SpanScope:
 
 def _context_in(parent: Parent | Span) -> Context:
     return trace.set_span_in_context(parent) if isinstance(parent, Span) else parent._inside()
-
-
-def _known(attributes: dict[str, AttributeValue | None]) -> dict[str, AttributeValue]:
-    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _short(message: str) -> str:

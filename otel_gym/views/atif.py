@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 import orjson
 
+from otel_gym.content import known
 from otel_gym.records.atif import AUDIO_VERSION, AtifTrajectory
 from otel_gym.records.trajectory import Trajectory
 from otel_gym.records.well_formed import well_formed
@@ -91,7 +92,7 @@ def atif_of(
         raise ValueError(f"{version} is not written: one of {', '.join(get_args(WrittenVersion))}")
     session = session_id or trajectory.agent_telemetry.session_id or rollout_id
     writer = _Writer(session, version, agent_version or "unknown", embed_subagents)
-    extra = _known({"rollout_id": rollout_id, "run_id": run_id, "reward": reward})
+    extra = known({"rollout_id": rollout_id, "run_id": run_id, "reward": reward})
     main = writer.document(trajectory, rollout_id, extra)
     files = writer.continued(main, MAIN_FILE) if continue_in_files else {MAIN_FILE: main}
     documents = {**files, **writer.files}
@@ -130,12 +131,12 @@ class _Writer:
             "schema_version": self._version_for(steps),
             "session_id": self._session_id,
             "trajectory_id": trajectory_id,
-            "agent": _known(agent),
+            "agent": known(agent),
             "final_metrics": totals,
             "extra": {**extra, **_of_the_run(trajectory, steps)},
         }
         embedded = {"subagent_trajectories": subagents} if self._embeds and subagents else {}
-        return {**_known(document), "steps": _numbered(steps), **embedded}
+        return {**known(document), "steps": _numbered(steps), **embedded}
 
     def _subagents(self, trajectory: Trajectory, parent_id: str) -> tuple[list[Json], dict[str, list[Json]]]:
         """Their documents, and by call id what refers to them."""
@@ -143,7 +144,7 @@ class _Writer:
         refs: dict[str, list[Json]] = {}
         for subagent in trajectory.subagents:
             name = self._unused_id(f"{parent_id}.{subagent.agent_id or subagent.spawned_by or 'subagent'}")
-            document = self.document(subagent, name, _known({"spawned_by": subagent.spawned_by}))
+            document = self.document(subagent, name, known({"spawned_by": subagent.spawned_by}))
             documents.append(document)
             ref = {"trajectory_id": name, "session_id": self._session_id}
             if not self._embeds:
@@ -189,7 +190,7 @@ class _Writer:
             part["subagent_trajectories"] = subagents or None
             part["final_metrics"] = _sums(steps, subagents)
             part["steps"] = _numbered(steps)
-            files[names[number]] = _known(part)
+            files[names[number]] = known(part)
         return files
 
 
@@ -251,12 +252,12 @@ def _sums(steps: Sequence[Json], subagents: Sequence[Json]) -> Json:
         f"total_{name.removeprefix('total_')}": _sum([each.get("extra", {}).get(name) for each in metrics])
         for name in _EXTRA_TOTALS
     }
-    return _known(
+    return known(
         {
             **totals,
             "total_cost_usd": math.fsum(costs) if costs else None,
             "total_steps": len(steps),
-            "extra": _known(more) or None,
+            "extra": known(more) or None,
         }
     )
 
@@ -271,7 +272,7 @@ def _of_the_run(trajectory: Trajectory, steps: Sequence[Json]) -> Json:
     starts = [time for each in trajectory.generations if (time := each.started_at) is not None]
     ends = [time for each in trajectory.generations if (time := each.ended_at) is not None]
     is_whole = trajectory.complete and any(step.get("source") != "system" for step in steps)
-    return _known(
+    return known(
         {
             "source": telemetry.source,
             "complete": is_whole,
@@ -279,11 +280,7 @@ def _of_the_run(trajectory: Trajectory, steps: Sequence[Json]) -> Json:
             "completed_at": max(ends, default=None) if is_whole else None,
             "duration_ms": telemetry.duration_ms,
             "dropped_records": telemetry.dropped_records or None,
-            "gaps": [_known(gap.model_dump()) for gap in trajectory.gaps] or None,
+            "gaps": [known(gap.model_dump()) for gap in trajectory.gaps] or None,
             "provider_usage": telemetry.provider_usage,
         }
     )
-
-
-def _known(values: Json) -> Json:
-    return {name: value for name, value in values.items() if value is not None}

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from otel_gym.content import finite_number
+from otel_gym.content import finite_number, known
 from otel_gym.records.steps import unix_nano
 from otel_gym.records.trajectory import CONTEXT_BOUNDARY, EXECUTION, STEP_NO, Generation, Trajectory
 from otel_gym.views.atif_content import Media, content_of, joined
@@ -101,9 +101,9 @@ class Steps:
             "message": _DONE.get(kind, f"Context changed: {kind}"),
             "timestamp": self._time(item.get("timestamp")),
             "observation": {"results": results} if results else None,
-            "extra": {"context_management": _known(managed)},
+            "extra": {"context_management": known(managed)},
         }
-        return _known(step)
+        return known(step)
 
     def _kept(self, item: Item) -> Json:
         """What later calls saw: messages as content, other items as they are."""
@@ -117,7 +117,7 @@ class Steps:
         step = self._agent_step(items)
         generation = self._generations.get(number)
         if generation is not None:
-            step |= _known(
+            step |= known(
                 {
                     "model_name": generation.model,
                     "metrics": _metrics(generation),
@@ -140,9 +140,9 @@ class Steps:
             "reasoning_content": "\n".join(reasoning) or None,
             "tool_calls": calls or None,
             "observation": {"results": results} if results else None,
-            "extra": _known({"tool_call_ids": same_ids or None, "other_items": others or None}) or None,
+            "extra": known({"tool_call_ids": same_ids or None, "other_items": others or None}) or None,
         }
-        return _known(step)
+        return known(step)
 
     def _results(self, outputs: list[Item], calls: list[Json], same_ids: Mapping[str, str | None]) -> list[Json]:
         """Each with the id of its call; of calls that had one id the first result is of the first call."""
@@ -170,9 +170,9 @@ class Steps:
             "source_call_id": call_id,
             "content": None if failed and not content else content,
             "subagent_trajectory_ref": list(self._refs.get(told_id, ()) if isinstance(told_id, str) else ()) or None,
-            "extra": _known(extra) or None,
+            "extra": known(extra) or None,
         }
-        return _known(result)
+        return known(result)
 
     def _time(self, text: str | None) -> str | None:
         """A step's time, unless it would go back: then it is only in ``extra``."""
@@ -274,9 +274,9 @@ def _metrics(generation: Generation) -> Json | None:
         "completion_token_ids": ids,
         # One for each token, or they say nothing.
         "logprobs": None if ids is not None and log_probs is not None and len(ids) != len(log_probs) else log_probs,
-        "extra": _known(more) or None,
+        "extra": known(more) or None,
     }
-    return _known(metrics) or None
+    return known(metrics) or None
 
 
 def _extra(generation: Generation) -> Json:
@@ -291,15 +291,11 @@ def _extra(generation: Generation) -> Json:
         "error": generation.error,
         "unfinished": True if generation.unfinished else None,
     }
-    return _known({**{name: value for name, value in generation.extra.items() if name not in _IN_METRICS}, **said})
+    return known({**{name: value for name, value in generation.extra.items() if name not in _IN_METRICS}, **said})
 
 
 def _plain(item: Item) -> Item:
     return {name: value for name, value in item.items() if name not in (STEP_NO, EXECUTION)}
-
-
-def _known(values: Mapping[str, Any]) -> Json:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _first(values: Mapping[str, Any], spellings: Sequence[str]) -> Any:

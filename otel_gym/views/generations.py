@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otel_gym import conventions as names
+from otel_gym.content import known
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.records.retries import Attempt, logical_calls
 from otel_gym.records.steps import AgentStep, iso_time
@@ -92,9 +93,9 @@ class _Answers:
         self._by_answer: dict[str, list[StoredSpan]] = {}
         self._by_request: dict[str, list[StoredSpan]] = {}
         for span in captured:
-            for known, key in ((self._by_answer, text_of(span, RESPONSE_ID)), (self._by_request, request_id_of(span))):
+            for of_key, key in ((self._by_answer, text_of(span, RESPONSE_ID)), (self._by_request, request_id_of(span))):
                 if key is not None:
-                    known.setdefault(key, []).append(span)
+                    of_key.setdefault(key, []).append(span)
 
     def same_as(self, span: StoredSpan) -> StoredSpan | None:
         answer, request = text_of(span, RESPONSE_ID), request_id_of(span)
@@ -199,21 +200,21 @@ def _error(span: StoredSpan, record: ModelCallRecord) -> str | None:
 
 def _ids(call: Call, record: ModelCallRecord) -> dict[str, Any]:
     span = call.span
-    ids = {"trace_id": span.trace_id, "span_id": span.span_id, "model_call_id": record.model_call_id}
-    return {name: value for name, value in ids.items() if value is not None}
+    return known({"trace_id": span.trace_id, "span_id": span.span_id, "model_call_id": record.model_call_id})
 
 
 def _tokens(call: Call, record: ModelCallRecord) -> dict[str, Any]:
     """Cost, token ids and log probabilities: those of the answer, else those that an import tells."""
     told = call.told.attributes if call.told is not None else {}
     found = tokens_of_response(record.response) if record.response is not None else NO_TOKENS
-    values = {
-        "cost_usd": told.get(names.COST_USD),
-        "prompt_token_ids": found.prompt_token_ids or told.get(names.PROMPT_TOKEN_IDS),
-        "completion_token_ids": found.generation_token_ids or told.get(names.COMPLETION_TOKEN_IDS),
-        "logprobs": found.generation_log_probs or told.get(names.LOGPROBS),
-    }
-    return {name: value for name, value in values.items() if value is not None}
+    return known(
+        {
+            "cost_usd": told.get(names.COST_USD),
+            "prompt_token_ids": found.prompt_token_ids or told.get(names.PROMPT_TOKEN_IDS),
+            "completion_token_ids": found.generation_token_ids or told.get(names.COMPLETION_TOKEN_IDS),
+            "logprobs": found.generation_log_probs or told.get(names.LOGPROBS),
+        }
+    )
 
 
 def _time(span: StoredSpan, time_ns: int | None) -> str | None:

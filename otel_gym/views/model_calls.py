@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otel_gym import conventions as names
-from otel_gym.content import KeptBody, body_of_text, printable
+from otel_gym.content import KeptBody, body_of_text, known, printable
 from otel_gym.records.model_call import ModelCallRecord, build_model_call_record
 from otel_gym.settings import say_once
 from otel_gym.store.blobs import BlobError
@@ -65,11 +65,11 @@ def record_of(span: StoredSpan, call_index: int) -> ModelCallRecord:
     if span.end_ns is None:
         facts = _Facts(span.attributes)
         said = {name: facts.text(key) for name, key in _SAID_AT_START.items()}
-        return _record_of_attributes(span, call_index).model_copy(update=_known(said))
+        return _record_of_attributes(span, call_index).model_copy(update=known(said))
     record = build_model_call_record(exchange_of(span), call_index)
     if names.REQUEST_BODY in span.attributes or names.RESPONSE_BODY in span.attributes:
         return record
-    return record.model_copy(update=_known(fields_of_attributes(span)))
+    return record.model_copy(update=known(fields_of_attributes(span)))
 
 
 def exchange_of(span: StoredSpan) -> Exchange:
@@ -210,7 +210,3 @@ def _error_category(span: StoredSpan) -> str | None:
 def _first(facts: _Facts, spellings: tuple[str, ...]) -> int | None:
     counts = (facts.number(name) for name in spellings)
     return next((count for count in counts if count is not None and count >= 0), None)
-
-
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from otel_gym import conventions as names
-from otel_gym.content import finite_number
+from otel_gym.content import finite_number, known
 from otel_gym.ingest.codex.rows import JsonObject, object_of, text_of
 from otel_gym.ingest.codex.turns import INTERRUPTED, Call, Turn
 from otel_gym.wire.items.shapes import Item, compact_json
@@ -88,9 +88,8 @@ def error_of(call: Call, turn: Turn) -> JsonObject | None:
     exit_code, status = exit_code_of(call), text_of(call.facts, "status")
     if exit_code in (None, 0) and status not in _FAILED_STATUSES and not _told_failure(call):
         return None
-    data = {"exit_code": exit_code, "status": status}
-    known = {name: value for name, value in data.items() if value is not None}
-    return {"message": _message(call, exit_code, text), **({"data": known} if known else {})}
+    data = known({"exit_code": exit_code, "status": status})
+    return {"message": _message(call, exit_code, text), **({"data": data} if data else {})}
 
 
 def ended_ns(call: Call, turn: Turn) -> int | None:
