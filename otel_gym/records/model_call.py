@@ -20,7 +20,7 @@ from otel_gym.wire.exchange import Exchange
 from otel_gym.wire.parse import parse_exchange
 from otel_gym.wire.reasoning import reasoning_content
 from otel_gym.wire.tool_calls import RequestedToolCall, tool_calls
-from otel_gym.wire.usage import token_stats
+from otel_gym.wire.usage import sum_of_known, token_stats
 
 __all__ = [
     "ModelCallRecord",
@@ -141,14 +141,11 @@ def extract_token_stats(usage: Any) -> dict[str, int | None]:
 def aggregate_model_call_records(calls: Iterable[ModelCallRecord]) -> dict[str, float | None]:
     """Sums over calls; a sum leaves out what is null and is null if all are. ``num_calls`` counts every attempt."""
     records = list(calls)
-    totals: dict[str, float | None] = {name: _sum_of_known(records, name) for name in SUMMED_FIELDS}
+    totals: dict[str, float | None] = {
+        name: sum_of_known(getattr(record, name) for record in records) for name in SUMMED_FIELDS
+    }
     totals["num_calls"] = len(records)
     return totals
-
-
-def _sum_of_known(records: list[ModelCallRecord], name: str) -> float | None:
-    known = [value for value in (getattr(record, name) for record in records) if value is not None]
-    return sum(known) if known else None
 
 
 def _transport_of(exchange: Exchange) -> dict[str, Any]:

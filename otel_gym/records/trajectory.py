@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult, UserMessage
 from otel_gym.wire.items.shapes import OUTPUT_TYPES, Item
-from otel_gym.wire.usage import TokenStats
+from otel_gym.wire.usage import TokenStats, sum_of_known
 
 SCHEMA_VERSION = "1.0"
 CONTEXT_BOUNDARY = "context_boundary"
@@ -211,7 +211,7 @@ def usage_of(stats: TokenStats) -> Usage:
 def summed(usages: Iterable[TokenStats]) -> TokenStats:
     """Field by field what is known; a field that none knows stays unknown."""
     known = list(usages)
-    return TokenStats(**{name: _sum([getattr(stats, name) for stats in known]) for name in _COUNTS})
+    return TokenStats(**{name: sum_of_known(getattr(stats, name) for stats in known) for name in _COUNTS})
 
 
 def concurrent_calls(output: Iterable[Item]) -> list[tuple[str, str]]:
@@ -226,11 +226,6 @@ def concurrent_calls(output: Iterable[Item]) -> list[tuple[str, str]]:
 
 
 _COUNTS = tuple(TokenStats.__dataclass_fields__)
-
-
-def _sum(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
 
 
 def _generation(number: int, step: AgentStep) -> Generation:

@@ -24,6 +24,7 @@ from otel_gym.records.well_formed import well_formed
 from otel_gym.views.atif_content import Media, least_version, needs_audio
 from otel_gym.views.atif_spans import atif_files_of_spans, atif_of_spans
 from otel_gym.views.atif_steps import Steps
+from otel_gym.wire.usage import sum_of_known
 
 __all__ = ["AtifExport", "atif_files_of_spans", "atif_json", "atif_of", "atif_of_spans"]
 
@@ -247,9 +248,9 @@ def _sums(steps: Sequence[Json], subagents: Sequence[Json]) -> Json:
     metrics = [step["metrics"] for step in steps if "metrics" in step and not step.get("is_copied_context")]
     costs = [each["cost_usd"] for each in metrics if "cost_usd" in each]
     costs += [cost for each in subagents if (cost := each["final_metrics"].get("total_cost_usd")) is not None]
-    totals = {total: _sum([each.get(name) for each in metrics]) for total, name in _TOTALS}
+    totals = {total: sum_of_known(each.get(name) for each in metrics) for total, name in _TOTALS}
     more = {
-        f"total_{name.removeprefix('total_')}": _sum([each.get("extra", {}).get(name) for each in metrics])
+        f"total_{name.removeprefix('total_')}": sum_of_known(each.get("extra", {}).get(name) for each in metrics)
         for name in _EXTRA_TOTALS
     }
     return known(
@@ -260,11 +261,6 @@ def _sums(steps: Sequence[Json], subagents: Sequence[Json]) -> Json:
             "extra": known(more) or None,
         }
     )
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
 
 
 def _of_the_run(trajectory: Trajectory, steps: Sequence[Json]) -> Json:

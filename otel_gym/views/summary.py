@@ -21,6 +21,7 @@ from otel_gym.views.agent_tree import text_of
 from otel_gym.views.layers import is_model_call, without_client_layer
 from otel_gym.views.model_calls import model_call_records
 from otel_gym.views.rewards import reward_of
+from otel_gym.wire.usage import sum_of_known
 
 UNFINISHED = "unfinished"
 
@@ -127,9 +128,9 @@ def summarize_rollout(rollout: RolloutSpans) -> RolloutSummary:
         calls=len(records),
         retries=sum(call.retries for call in calls),
         errors=sum(attempt.failed for attempt in attempts),
-        tokens_in=_sum(record.tokens_in for record in answers),
-        tokens_out=_sum(record.tokens_out for record in answers),
-        cached_tokens=_sum(record.cached_tokens for record in answers),
+        tokens_in=sum_of_known(record.tokens_in for record in answers),
+        tokens_out=sum_of_known(record.tokens_out for record in answers),
+        cached_tokens=sum_of_known(record.cached_tokens for record in answers),
         started_at=_started_at(root or execution.spans[0]),
         duration_ms=_duration_ms(root, execution.spans),
         status=_status(root, execution.spans),
@@ -191,7 +192,10 @@ def _statistics(run_id: str | None, rows: Sequence[RolloutSummary]) -> RunStatis
     answered = [call for call in figures if not call.failed]
     latencies = _known(call.latency_ms for call in answered)
     first_tokens = _known(call.ttft_ms for call in answered)
-    tokens_in, cached = _sum(row.tokens_in for row in counted), _sum(row.cached_tokens for row in counted)
+    tokens_in, cached = (
+        sum_of_known(row.tokens_in for row in counted),
+        sum_of_known(row.cached_tokens for row in counted),
+    )
     rewards = _known(row.reward for row in counted)
     return RunStatistics(
         run_id=run_id,
@@ -200,7 +204,7 @@ def _statistics(run_id: str | None, rows: Sequence[RolloutSummary]) -> RunStatis
         calls=len(figures),
         retries=sum(row.retries for row in counted),
         tokens_in=tokens_in,
-        tokens_out=_sum(row.tokens_out for row in counted),
+        tokens_out=sum_of_known(row.tokens_out for row in counted),
         cached_tokens=cached,
         cached_share=cached / tokens_in if tokens_in and cached is not None else None,
         latency_p50_ms=percentile(latencies, 50),
@@ -271,8 +275,3 @@ def _status(root: StoredSpan | None, spans: Sequence[StoredSpan]) -> str | None:
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+Number = TypeVar("Number", int, float)
 
 PROMPT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
 OUTPUT_DETAILS = ("output_tokens_details", "completion_tokens_details")
@@ -48,6 +50,12 @@ UNKNOWN = TokenStats()
 def token_count(value: Any) -> int | None:
     """The value if it is a true non-negative int (bool is not), else None."""
     return value if type(value) is int and value >= 0 else None
+
+
+def sum_of_known(values: Iterable[Number | None]) -> Number | None:
+    """The sum without what is None; None where nothing is known."""
+    told = [value for value in values if value is not None]
+    return sum(told) if told else None
 
 
 def token_stats(usage: Any) -> TokenStats:
