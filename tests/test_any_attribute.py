@@ -11,9 +11,10 @@ import pytest
 from otel_gym.content import safe_json
 from otel_gym.conventions import GYM_ATTRIBUTES
 from otel_gym.store.reader import open_store
-from otel_gym.views.counted_calls import LaterAttempts, counted_calls
+from otel_gym.views.counted_calls import LaterAttempts, counted_calls, model_call_rows
 from otel_gym.views.health import examine
-from otel_gym.views.model_calls_export import json_line, model_call_rows, write_parquet
+from otel_gym.views.json_lines import json_line
+from otel_gym.views.model_calls_export import write_parquet
 from otel_gym.views.span_tree import span_tree
 from otel_gym.views.summary import mark_superseded, run_statistics, summarize_rollout
 from otel_gym.views.tail_rows import tail_row

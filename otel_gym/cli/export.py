@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,7 +22,8 @@ from otel_gym.cli.common import (
 )
 from otel_gym.cli.formats import counted
 from otel_gym.store.reader import RolloutSpans, Store
-from otel_gym.views.counted_calls import LaterAttempts, counted_calls
+from otel_gym.views.counted_calls import LaterAttempts, counted_calls, model_call_rows
+from otel_gym.views.json_lines import Row, print_json_lines, replacing, write_json_lines
 from otel_gym.views.selection import NO_RUN, selected_rollouts
 from otel_gym.views.trajectory_rows import counting_rollouts, generation_rows, trajectory_rows
 
@@ -92,31 +93,15 @@ def model_calls(
         otel-gym export model-calls 2-0 | head -1
         otel-gym export model-calls --all -o model_calls.parquet
     """
-    to_stdout = output is None or output == STDOUT
     form = _format(format, output)
-    if form == "parquet" and to_stdout:
+    if form == "parquet" and (output is None or output == STDOUT):
         raise CommandError("parquet is not written to stdout; name a file with -o FILE.parquet")
-    from otel_gym.views.model_calls_export import (
-        FILE_WRITERS,
-        model_call_rows,
-        print_json_lines,
-    )  # pyarrow is slow to load
 
-    store = open_store(directory)
-    with progress("exporting", printing=to_stdout) as advancing:
-        selected = selected_rollouts(store, rollouts or [], run, advancing)
-        named = bool(rollouts) or run == NO_RUN
-        rows = model_call_rows(counted_calls(selected, every=every, attempts=LaterAttempts(store), named=named))
-        if output is None or to_stdout:
-            with early_leaving():
-                print_json_lines(rows, sys.stdout)
-            return store
-        try:
-            number = FILE_WRITERS[form](rows, output)
-        except OSError as error:
-            raise _not_written(output, error) from None
-    say(f"{counted(number, 'model call')} written to {output}")
-    return store
+    def rows_of(selected: Iterable[RolloutSpans], attempts: LaterAttempts, named: bool) -> Iterator[Row]:
+        return model_call_rows(counted_calls(selected, attempts, every=every, named=named))
+
+    write = _write_parquet if form == "parquet" else write_json_lines
+    return _write_rows(rows_of, ("model call", "model calls"), rollouts, output, directory, run, write)
 
 
 @app.command("trajectory", cls=AddressCommand, short_help="Write the trajectories of agents.")
@@ -134,7 +119,7 @@ def trajectory(
         otel-gym export trajectory 2-0
         otel-gym export trajectory --run latest -o trajectories.jsonl
     """
-    return _write_rows(trajectory_rows, "trajectory", "trajectories", rollouts, output, directory, run)
+    return _write_rows(_counting(trajectory_rows), ("trajectory", "trajectories"), rollouts, output, directory, run)
 
 
 @app.command("generations", cls=AddressCommand, short_help="Write what each generation of each agent cost.")
@@ -148,7 +133,7 @@ def generations(
     Example:
         otel-gym export generations --run latest -o generations.jsonl
     """
-    return _write_rows(generation_rows, "generation", "generations", rollouts, output, directory, run)
+    return _write_rows(_counting(generation_rows), ("generation", "generations"), rollouts, output, directory, run)
 
 
 @app.command("atif", cls=AddressCommand, short_help="Write trajectories in ATIF.")
@@ -205,8 +190,6 @@ def atif(
 
 
 def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    from otel_gym.views.model_calls_export import replacing
-
     try:
         for name, content in files.items():
             path = folder / name
@@ -220,31 +203,41 @@ def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _write_rows(
-    rows_of: Callable[[Iterable[RolloutSpans]], Iterator[dict[str, Any]]],
-    thing: str,
-    things: str,
+    rows_of: Callable[[Iterable[RolloutSpans], LaterAttempts, bool], Iterator[Row]],
+    one_and_many: tuple[str, str],
     rollouts: list[str] | None,
     output: Path | None,
     directory: Path | None,
     run: str | None,
+    write: Callable[[Iterable[Row], Path], int] = write_json_lines,
 ) -> Store:
-    from otel_gym.views.model_calls_export import print_json_lines, write_json_lines  # pyarrow is slow to load
-
+    """``rows_of`` gets the rollouts, which attempts the store holds, and whether these were asked for by name."""
     store = open_store(directory)
     to_stdout = output is None or output == STDOUT
     with progress("exporting", printing=to_stdout) as advancing:
         selected = selected_rollouts(store, rollouts or [], run, advancing)
-        counting = counting_rollouts(selected, LaterAttempts(store), named=bool(rollouts) or run == NO_RUN)
+        rows = rows_of(selected, LaterAttempts(store), bool(rollouts) or run == NO_RUN)
         if output is None or to_stdout:
             with early_leaving():
-                print_json_lines(rows_of(counting), sys.stdout)
+                print_json_lines(rows, sys.stdout)
             return store
         try:
-            number = write_json_lines(rows_of(counting), output)
+            number = write(rows, output)
         except OSError as error:
             raise _not_written(output, error) from None
-    say(f"{number:,} {thing if number == 1 else things} written to {output}")
+    say(f"{number:,} {one_and_many[number != 1]} written to {output}")
     return store
+
+
+def _counting(rows_of: Callable[[Iterable[RolloutSpans]], Iterator[Row]]) -> Callable[..., Iterator[Row]]:
+    """Rows of those rollouts alone that count."""
+    return lambda selected, attempts, named: rows_of(counting_rollouts(selected, attempts, named=named))
+
+
+def _write_parquet(rows: Iterable[Row], path: Path) -> int:
+    from otel_gym.views.model_calls_export import write_parquet  # pyarrow is slow to load
+
+    return write_parquet(rows, path)
 
 
 def _not_written(output: Path, error: OSError) -> Exception:

@@ -27,8 +27,8 @@ from otel_gym.demo.model_server import running_model_server
 from otel_gym.demo.rollouts import run_rollouts
 from otel_gym.store.reader import Damage, Store
 from otel_gym.tracing.pipeline import configure, flush
-from otel_gym.views.counted_calls import LaterAttempts, counted_calls
-from otel_gym.views.model_calls_export import model_call_rows, write_json_lines
+from otel_gym.views.counted_calls import LaterAttempts, counted_calls, model_call_rows
+from otel_gym.views.json_lines import write_json_lines
 from otel_gym.views.summary import RolloutSummary, mark_superseded, summarize_rollout
 
 RECORDS_FILE = "model_calls.jsonl"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from otel_gym.identity import RolloutIndices, indices_from_rollout_id
 from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.store.span import StoredSpan
+from otel_gym.views.json_lines import Row
 from otel_gym.views.model_calls import StoredModelCall, model_calls
 
 
@@ -43,6 +44,19 @@ def counted_calls(
                 continue
             for call in model_calls(rollout.with_spans(spans)):
                 yield CountedCall(call, rollout.run_id, rollout.rollout_id, execution, is_superseded or not counts)
+
+
+def model_call_rows(calls: Iterable[CountedCall]) -> Iterator[Row]:
+    """A row a record; run, rollout, execution and whether it is superseded come first."""
+    for each in calls:
+        place: Row = {
+            "run_id": each.run_id,
+            "rollout_id": each.rollout_id,
+            "execution": each.execution,
+            "superseded": each.superseded,
+        }
+        # Not model_dump: it would copy every body, and recurse as deep as a hostile server nests.
+        yield place | dict(each.call.record)
 
 
 def _executions(rollout: RolloutSpans) -> Iterator[tuple[list[StoredSpan], str | None, bool]]:

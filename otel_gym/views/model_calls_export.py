@@ -1,24 +1,20 @@
-"""ModelCallRecords as JSON lines or Parquet, each with the run, rollout and execution it belongs to.
+"""ModelCallRecords in Parquet, each with the run, rollout and execution it belongs to.
 
-Parquet has one explicit schema, whatever the records hold: nested values (``request``, ``response``, ``tool_calls`` …)
-are JSON text, times are float64 as in the record, counts are int64. A file appears under its name when it is whole.
+It has one explicit schema, whatever the records hold: nested values (``request``, ``response``, ``tool_calls`` …)
+are JSON text, times are float64 as in the record, counts are int64.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from otel_gym.content import fits_int64, safe_json, safe_text
-from otel_gym.views.counted_calls import CountedCall
-
-Row = dict[str, Any]
+from otel_gym.views.json_lines import Row, plain, replacing
 
 # A row group holds whole bodies: this bounds its memory better than a count of rows would.
 ROW_GROUP_BYTES = 64 * 1024 * 1024
@@ -86,37 +82,11 @@ _CELLS: dict[str, Callable[[Any], Any]] = {
 SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in COLUMNS])
 
 
-def model_call_rows(calls: Iterable[CountedCall]) -> Iterator[Row]:
-    """A row a record; run, rollout, execution and whether it is superseded come first."""
-    for each in calls:
-        place: Row = {
-            "run_id": each.run_id,
-            "rollout_id": each.rollout_id,
-            "execution": each.execution,
-            "superseded": each.superseded,
-        }
-        # Not model_dump: it would copy every body, and recurse as deep as a hostile server nests.
-        yield place | dict(each.call.record)
-
-
-def json_line(row: Row) -> str:
-    """Strict JSON of one row, without its newline."""
-    plain = {name: _plain(value) for name, value in row.items()}
-    return safe_json(plain)
-
-
-def write_json_lines(rows: Iterable[Row], path: Path) -> int:
-    """Writes the file whole or not at all; returns the number of rows. Raises OSError."""
-    count = 0
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as lines:
-        for row in rows:
-            lines.write(json_line(row) + "\n")
-            count += 1
-    return count
-
-
 def write_parquet(rows: Iterable[Row], path: Path) -> int:
-    """The same as Parquet (zstd); no rows make an empty file with the schema."""
+    """Writes the file (zstd) whole or not at all; returns the number of rows. Raises OSError.
+
+    No rows make an empty file with the schema.
+    """
     count = 0
     with (
         replacing(path) as temporary,
@@ -127,40 +97,6 @@ def write_parquet(rows: Iterable[Row], path: Path) -> int:
             writer.write_table(pa.Table.from_pylist(group, SCHEMA))
             count += len(group)
     return count
-
-
-FILE_WRITERS: dict[str, Callable[[Iterable[Row], Path], int]] = {"jsonl": write_json_lines, "parquet": write_parquet}
-
-
-def print_json_lines(rows: Iterable[Row], output: IO[str]) -> int:
-    count = 0
-    for row in rows:
-        output.write(json_line(row) + "\n")
-        count += 1
-    return count
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside the file; renamed to it at the end, removed if anything failed.
-
-    A link is followed, and what is no regular file (a FIFO, a device) is written into.
-    """
-    if path.exists() and (not path.is_file() or _is_device_path(path)):
-        yield path
-        return
-    target = path.resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _is_device_path(path: Path) -> bool:
-    """``/dev/stdout`` may lead to a regular file, which its opener, not we, would want replaced."""
-    return Path(os.path.abspath(path)).parts[1:2] in (("dev",), ("proc",))
 
 
 def _row_groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -180,11 +116,4 @@ def _row_groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
 def _cell(kind: str, value: Any) -> Any:
     if value is None:
         return None
-    return _CELLS[kind](_plain(value))
-
-
-def _plain(value: Any) -> Any:
-    """Pydantic models inside a record as dicts."""
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return dict(value) if hasattr(value, "model_fields_set") else value
+    return _CELLS[kind](plain(value))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from otel_gym.records.trajectory import Trajectory
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.views.counted_calls import LaterAttempts
+from otel_gym.views.json_lines import Row
 from otel_gym.views.trajectory import trajectories
-
-Row = dict[str, Any]
 
 
 def counting_rollouts(

@@ -15,7 +15,8 @@ import otel_gym
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.store.reader import Store
 from otel_gym.store.span import StoredSpan
-from otel_gym.views.model_calls_export import COLUMNS, SCHEMA, json_line, write_json_lines, write_parquet
+from otel_gym.views.json_lines import json_line, write_json_lines
+from otel_gym.views.model_calls_export import COLUMNS, SCHEMA, write_parquet
 
 from ..store.lines import encoded, live_file, write
 from .conftest import Invoke, ask, chat_answer
