@@ -22,10 +22,9 @@ from otel_gym.cli.common import (
 )
 from otel_gym.cli.formats import counted
 from otel_gym.store.reader import RolloutSpans, Store
-from otel_gym.views.counted_calls import LaterAttempts, counted_calls, model_call_rows
+from otel_gym.views.counted_calls import LaterAttempts, counted_calls, counting_rollouts, model_call_rows
 from otel_gym.views.json_lines import Row, print_json_lines, replacing, write_json_lines
 from otel_gym.views.selection import NO_RUN, selected_rollouts
-from otel_gym.views.trajectory_rows import counting_rollouts, generation_rows, trajectory_rows
 
 app = typer.Typer(
     help="Write what a store holds in the forms that others read.", no_args_is_help=True, rich_markup_mode=None
@@ -119,6 +118,8 @@ def trajectory(
         otel-gym export trajectory 2-0
         otel-gym export trajectory --run latest -o trajectories.jsonl
     """
+    from otel_gym.views.trajectory_rows import trajectory_rows
+
     return _write_rows(_counting(trajectory_rows), ("trajectory", "trajectories"), rollouts, output, directory, run)
 
 
@@ -133,6 +134,8 @@ def generations(
     Example:
         otel-gym export generations --run latest -o generations.jsonl
     """
+    from otel_gym.views.trajectory_rows import generation_rows
+
     return _write_rows(_counting(generation_rows), ("generation", "generations"), rollouts, output, directory, run)
 
 

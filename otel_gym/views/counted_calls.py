@@ -27,6 +27,15 @@ class CountedCall:
     superseded: bool
 
 
+def counting_rollouts(
+    rollouts: Iterable[RolloutSpans], attempts: LaterAttempts, *, named: bool
+) -> Iterator[RolloutSpans]:
+    """Those that no later attempt supersedes, or, with ``named``, all: they were asked for one by one."""
+    for rollout in rollouts:
+        if named or not (rollout.is_ambiguous or attempts.supersede(rollout)):
+            yield rollout
+
+
 def counted_calls(
     rollouts: Iterable[RolloutSpans], attempts: LaterAttempts, *, every: bool = False, named: bool = False
 ) -> Iterator[CountedCall]:

@@ -6,18 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from otel_gym.records.trajectory import Trajectory
 from otel_gym.store.reader import RolloutSpans
-from otel_gym.views.counted_calls import LaterAttempts
 from otel_gym.views.json_lines import Row
 from otel_gym.views.trajectory import trajectories
-
-
-def counting_rollouts(
-    rollouts: Iterable[RolloutSpans], attempts: LaterAttempts, *, named: bool
-) -> Iterator[RolloutSpans]:
-    """Those that no later attempt supersedes, or, with ``named``, all: they were asked for one by one."""
-    for rollout in rollouts:
-        if named or not (rollout.is_ambiguous or attempts.supersede(rollout)):
-            yield rollout
 
 
 def trajectory_rows(rollouts: Iterable[RolloutSpans]) -> Iterator[Row]:

@@ -1,0 +1,81 @@
+"""What ``otel-gym import`` does with the paths it is given. Not with the commands: its parts are slow to load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from otel_gym.cli.common import CommandError, progress
+from otel_gym.cli.formats import counted
+from otel_gym.ingest.files import unreadable_text
+from otel_gym.ingest.sources import SOURCES
+from otel_gym.ingest.spans import ImportedRollout, SourceError, Written, write_rollout
+from otel_gym.settings import Settings
+from otel_gym.tracing.content_policy import content_policy_from
+
+
+class Import:
+    """Takes the sessions below some paths into a store, again and again."""
+
+    def __init__(
+        self,
+        source: str,
+        store: Path,
+        rollout: str | None,
+        run: str | None,
+        settings: Settings,
+        *,
+        follow: bool,
+    ) -> None:
+        self._read = SOURCES[source]
+        self._store = store
+        self._rollout = rollout
+        self._run = run
+        self._policy = content_policy_from(settings, messages=True)
+        self._content_once = settings.content_once
+        self._follow = follow
+        self._has_taken = False
+
+    def take(self, paths: list[Path]) -> list[str]:
+        """Returns what could not be read, as it is now: a line that is being written is whole the next time."""
+        with progress("importing") as advancing:
+            damage = list(dict.fromkeys(text for path in advancing(paths) for text in self._taken(path)))
+        self._has_taken = True
+        return damage
+
+    def _taken(self, path: Path) -> list[str]:
+        """What cannot be read now may be whole the next time, if there is one."""
+        try:
+            return self._take(path)
+        except SourceError as problem:
+            if self._follow:
+                return [str(problem)]
+            raise CommandError(str(problem)) from None
+
+    def _take(self, path: Path) -> list[str]:
+        if not path.exists():
+            raise SourceError(f"{path}: no such file or folder")
+        found = self._found(path)
+        if not found:
+            raise SourceError(f"{path}: nothing here that can be imported")
+        if self._rollout is not None and len(found) > 1:
+            raise CommandError(f"{path} holds {len(found)} sessions, --rollout names one; import them one by one")
+        for rollout in found:
+            rollout.rollout_id = self._rollout or rollout.rollout_id
+            written = write_rollout(self._store, rollout, self._run, self._policy, content_once=self._content_once)
+            if written.new or written.changed or not self._has_taken:
+                _say(rollout.identity_id, written)
+        return [text for rollout in found for text in rollout.damage]
+
+    def _found(self, path: Path) -> list[ImportedRollout]:
+        try:
+            return self._read(path)
+        except OSError as error:
+            raise SourceError(unreadable_text(path, error)) from None
+
+
+def _say(rollout_id: str, written: Written) -> None:
+    if written.new or written.changed:
+        changed = f", {written.changed:,} changed" if written.changed else ""
+        print(f"{rollout_id}: {counted(written.new, 'new span')}{changed}", flush=True)
+    else:
+        print(f"{rollout_id}: nothing new", flush=True)
