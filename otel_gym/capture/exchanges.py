@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from hashlib import sha256
@@ -48,17 +47,26 @@ _EXECUTION = "nemo_gym_model_execution"
 class _Body:
     """A body as it passes: (monotonic ns, bytes) of each message that was not empty.
 
-    After ``cut`` only the head is kept; length and hash go on over the rest.
+    After ``cut`` only the head is kept; length and hash go on over the rest. ``left`` counts down the bytes that may
+    come before room must be asked for: the one number that each chunk of a stream moves.
     """
 
-    __slots__ = ("_digest", "_head_room", "chunks", "keep", "size")
+    __slots__ = ("_digest", "_head_room", "_room", "chunks", "keep", "left")
 
     def __init__(self) -> None:
         self.chunks: list[tuple[int, bytes]] = []
         self.keep: Callable[[tuple[int, bytes]], None] = self.chunks.append
-        self.size = 0
+        self.left = self._room = _HOLD_STEP_BYTES
         self._head_room = 0
         self._digest: Any = None
+
+    @property
+    def size(self) -> int:
+        return self._room - self.left
+
+    def give_room(self) -> None:
+        self._room = self.size + _HOLD_STEP_BYTES
+        self.left = _HOLD_STEP_BYTES
 
     def cut(self) -> None:
         whole = b"".join(content for _, content in self.chunks)
@@ -66,6 +74,7 @@ class _Body:
         self.chunks[:] = [(self.chunks[0][0], whole[:KEPT_HEAD_BYTES])] if whole else []
         self._head_room = KEPT_HEAD_BYTES - self.kept_size()
         self.keep = self._keep_head
+        self._room, self.left = self.size - 1, -1  # whoever counts down asks from now on
 
     def _keep_head(self, chunk: tuple[int, bytes]) -> None:
         moment, content = chunk
@@ -112,7 +121,6 @@ class CapturedCall:
         "_response",
         "_response_headers",
         "_returned_ns",
-        "_room",
         "_scope",
         "_span",
         "_start_ns",
@@ -157,7 +165,6 @@ class CapturedCall:
         self._disconnected = False
         self._told_size = 0
         self._held = 0
-        self._room = _HOLD_STEP_BYTES
         self._is_cut = False
         self._is_handed_over = False
         self._on_last_byte = on_last_byte
@@ -208,7 +215,7 @@ class CapturedCall:
                 body = message.get("body")
                 if body and not self._is_handed_over:
                     body = body if type(body) is bytes else bytes(body)
-                    request.size += len(body)
+                    request.left -= len(body)
                     request.keep((0, body))
                     self._book()
             elif message["type"] == "http.disconnect":
@@ -219,16 +226,19 @@ class CapturedCall:
 
     def _tee_send(self, send: Send) -> Send:
         # Runs once for each chunk of a stream: names are bound outside, bytes are only noted.
-        response, clock_ns = self._response, self._clock.monotonic_ns
+        response, clock_ns, keep = self._response, self._clock.monotonic_ns, self._response.chunks.append
 
         async def tee(message: Message) -> None:
             if message["type"] == "http.response.body":
                 body = message.get("body")
                 if body:
-                    body = body if type(body) is bytes else bytes(body)
-                    response.keep((clock_ns(), body))
-                    response.size += len(body)
-                    if response.size > self._room:
+                    if type(body) is not bytes:
+                        body = bytes(body)
+                    left = response.left = response.left - len(body)
+                    if left >= 0:
+                        keep((clock_ns(), body))
+                    else:
+                        response.keep((clock_ns(), body))
                         self._book()
                 if not message.get("more_body"):
                     self._last_byte_ns = clock_ns() - self._start_ns
@@ -247,13 +257,12 @@ class CapturedCall:
             return
         if self._recorder.hold(size - self._held):
             self._held = size
-            self._room = self._response.size + _HOLD_STEP_BYTES
+            self._response.give_room()
         else:
             self._cut()
 
     def _cut(self) -> None:
         self._is_cut = True
-        self._room = sys.maxsize
         self._request.cut()
         self._response.cut()
         self._recorder.count("cut_bodies")

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.instrumentation import asgi
+from opentelemetry.sdk.trace import _Span
 from opentelemetry.trace import Span, SpanKind
+from opentelemetry.util.types import AnyValue
 
 from otel_gym.capture.clock import Clock, SystemClock
 from otel_gym.capture.exchanges import CapturedCall
@@ -39,7 +41,7 @@ from otel_gym.identity import (
 from otel_gym.tracing.current import restore
 from otel_gym.tracing.ids import random_id128
 from otel_gym.tracing.logs import log_once
-from otel_gym.tracing.membership import identity_attributes
+from otel_gym.tracing.membership import identity_attributes, plain_attributes
 from otel_gym.tracing.pipeline import Pipeline, active_pipeline
 from otel_gym.wire.dialects import DIALECTS, dialect_for_path, is_near_miss
 from otel_gym.wire.exchange import DialectName
@@ -256,6 +258,7 @@ class _Route(NamedTuple):
     prefix_id: str | None
     refused_id: str | None
     path: str
+    raw_path: bytes
     is_mounted: bool
     dialect: DialectName | None
     is_near_miss: bool
@@ -271,16 +274,17 @@ def _route(path: str, root: str) -> _Route:
     dialect = dialect_for_path(asked_for)
     refused_id = None if prefix_id is None or is_valid_id(prefix_id) else prefix_id
     name = dialect.name if dialect else None
-    return _Route(prefix_id, refused_id, path, bool(mount), name, is_near_miss(asked_for))
+    return _Route(prefix_id, refused_id, path, path.encode(), bool(mount), name, is_near_miss(asked_for))
 
 
 def _without_prefix(scope: Scope, route: _Route) -> Scope:
     """A copy of the scope without the prefix; the scope itself where there is none."""
     if route.prefix_id is None:
         return scope
-    raw_path, path = scope.get("raw_path"), route.path.encode()
+    raw_path = scope.get("raw_path")
     if raw_path:
-        raw_path = path if route.is_mounted else strip_raw_url_prefix(raw_path, path)
+        is_encoded = b"%" in raw_path and not route.is_mounted
+        raw_path = strip_raw_url_prefix(raw_path, route.raw_path) if is_encoded else route.raw_path
     return {**scope, "path": route.path, "raw_path": raw_path}
 
 
@@ -360,11 +364,29 @@ def _server_span_details(scope: Scope) -> tuple[str, dict[str, Any]]:
     return f"{scope['method']} {scope['path']}" if request.dialect else scope["method"], {}
 
 
-class _RequestTracer(trace.Tracer):
-    """Starts each SERVER span with the ids of its request.
+class _SetOnce(_Span):
+    """A span that skips what it was told before.
 
-    Attributes given to the ASGI instrumentation itself are set twice, one by one.
+    The ASGI instrumentation sets each attribute twice, at the start and again one by one; the second time costs
+    more than all that we do with the span.
     """
+
+    # Its attributes, at hand: a look-up through the SDK's wrappers costs as much as it saves.
+    told: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, span: Any) -> Span:
+        span.__class__ = cls
+        span.told = plain_attributes(span)
+        return cast("Span", span)
+
+    def set_attribute(self, key: str, value: AnyValue) -> None:
+        if type(key) is not str or value is None or self.told.get(key) is not value:
+            super().set_attribute(key, value)
+
+
+class _RequestTracer(trace.Tracer):
+    """Starts each SERVER span with the ids of its request."""
 
     def __init__(self, provider: trace.TracerProvider) -> None:
         self._tracer = provider.get_tracer(asgi.__name__, version("opentelemetry-instrumentation-asgi"))
@@ -374,10 +396,11 @@ class _RequestTracer(trace.Tracer):
         if request is not None:
             options["attributes"] = {**(options.get("attributes") or {}), **identity_attributes(request.identity)}
         try:
-            return self._tracer.start_span(*arguments, **options)
+            span = self._tracer.start_span(*arguments, **options)
         except Exception:  # a processor of another vendor's: the request goes on without this span
             log_once("a SERVER span could not be started")
             return trace.INVALID_SPAN
+        return _SetOnce.of(span) if type(span) is _Span else span
 
     def start_as_current_span(self, *arguments: Any, **options: Any) -> Any:
         return self._tracer.start_as_current_span(*arguments, **options)

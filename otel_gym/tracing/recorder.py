@@ -14,7 +14,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from otel_gym.settings import DEFAULT_EXIT_TIMEOUT_S
 from otel_gym.store.content_once import ContentOnce
@@ -38,7 +38,7 @@ Encode = Callable[[ContentOnce | None], bytes]
 
 
 class _Item(NamedTuple):
-    """What waits: a job, the line of a span, or (``run`` set too) a span whose line ``run`` makes.
+    """What waits: a job (``run``), the line of a span, or a span whose line ``encode`` makes.
 
     ``written`` hears what became of it.
     """
@@ -46,7 +46,8 @@ class _Item(NamedTuple):
     size: int
     rollout_id: str | None = None
     line: bytes = b""
-    run: Callable[[], Any] | None = None
+    encode: Encode | None = None
+    run: Job | None = None
     written: Callable[[bool], None] | None = None
 
 
@@ -116,7 +117,7 @@ class Recorder:
         """Writes the line of a span, newline included."""
         if threading.get_ident() == self._thread_id:  # made by a job: part of the batch at hand
             self._keep(rollout_id, line)
-        elif not self._submit(_Item(len(line), rollout_id, line, None, None), len(line)):
+        elif not self._submit(_Item(len(line), rollout_id, line), len(line)):
             self._no_room()
         elif self.pending_bytes * 2 > self._queue_bytes:
             time.sleep(0)  # let the thread have the interpreter: slower, but nothing is lost
@@ -125,7 +126,7 @@ class Recorder:
         """Writes the line that ``encode`` makes, on the thread; ``size`` is about what waits until then."""
         if threading.get_ident() == self._thread_id:
             self._keep(rollout_id, encode(self._content_for(rollout_id)))
-        elif not self._submit(_Item(size, rollout_id, run=lambda: encode(self._content_for(rollout_id))), size):
+        elif not self._submit(_Item(size, rollout_id, b"", encode), size):
             self._no_room()
 
     def _no_room(self) -> None:
@@ -232,8 +233,10 @@ class Recorder:
     def _take(self, item: _Item) -> None:
         lost = self.spans_lost
         try:
-            line = item.run() if item.run is not None else item.line
-            if item.rollout_id is not None:
+            if item.run is not None:
+                item.run()
+            elif item.rollout_id is not None:
+                line = item.encode(self._content_for(item.rollout_id)) if item.encode else item.line
                 self._keep(item.rollout_id, line)
         except Exception:
             self.spans_lost += 1

@@ -96,6 +96,22 @@ def test_one_server_span_and_no_span_per_chunk(live_store):
     assert server.trace_id == chat.trace_id
 
 
+def test_the_server_span_takes_what_an_application_sets_on_it_later(live_store):
+    async def app(scope, receive, send):
+        span = trace.get_current_span()
+        span.set_attribute("url.path", "/renamed")
+        span.set_attribute("app.step", 1)
+        span.set_attribute("app.step", 2)
+        span.set_attribute(["no", "name"], 1)
+        await json_app(ANSWER)(scope, receive, send)
+
+    run(send_request(ModelCallCapture(app), "/ng-rollout/3-1/tools", REQUEST))
+
+    (server,) = live_store.spans("3-1")
+    assert (server.kind, server.attributes["url.path"], server.attributes["app.step"]) == (KIND_SERVER, "/renamed", 2)
+    assert server.attributes["http.method"] == "POST"
+
+
 def test_servers_that_know_only_the_prefix_share_one_trace_with_the_rollout(live_store):
     app = ModelCallCapture(json_app(ANSWER))
     run(send_request(app, PREFIXED, REQUEST))
