@@ -18,6 +18,7 @@ from otel_gym.capture.exceptions import raised_of
 from otel_gym.content import KEPT_HEAD_BYTES, KeptBody, safe_text
 from otel_gym.identity import MAX_ID_BYTES, Identity
 from otel_gym.tracing.current import restore
+from otel_gym.tracing.ids import random_id128
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.model_call import OPERATION, finish_model_call, open_attributes, start_attributes
@@ -51,14 +52,14 @@ class _Body:
     come before room must be asked for: the one number that each chunk of a stream moves.
     """
 
-    __slots__ = ("_digest", "_head_room", "_room", "chunks", "keep", "left")
+    keep: Callable[[tuple[int, bytes]], None]
+    left = _room = _HOLD_STEP_BYTES
+    _head_room = 0
+    _digest: Any = None
 
     def __init__(self) -> None:
         self.chunks: list[tuple[int, bytes]] = []
-        self.keep: Callable[[tuple[int, bytes]], None] = self.chunks.append
-        self.left = self._room = _HOLD_STEP_BYTES
-        self._head_room = 0
-        self._digest: Any = None
+        self.keep = self.chunks.append
 
     @property
     def size(self) -> int:
@@ -98,7 +99,7 @@ class CapturedCall:
 
     ``on_last_byte`` is called before the final body message goes on: whatever the server starts after
     that (the next request of the connection) does not belong to this call. ``refused_id`` is what the URL
-    said instead of a valid rollout id.
+    said instead of a valid rollout id. ``model_call_id``: None for 32 random hex digits.
     """
 
     __slots__ = (
@@ -137,7 +138,7 @@ class CapturedCall:
         dialect: DialectName,
         scope: Scope,
         clock: Clock,
-        model_call_id: str,
+        model_call_id: str | None,
         model_ref: dict[str, Any] | None,
         span_kind: SpanKind,
         server_address: tuple[str | None, int | None],
@@ -177,6 +178,12 @@ class CapturedCall:
         )
         self._recorder.open_spans.ask(self._span.get_span_context(), self)
 
+    def _call_id(self) -> str:
+        """Made on the recorder's thread, which alone asks, unless whoever captures names it."""
+        if self._model_call_id is None:
+            self._model_call_id = f"{random_id128():032x}"
+        return self._model_call_id
+
     def knows_more(self) -> bool:
         return self._told_size != self._request.size <= SEARCHED_BYTES
 
@@ -189,7 +196,7 @@ class CapturedCall:
         chunks = list(self._request.chunks) if self._told_size <= SEARCHED_BYTES else []
         request = b"".join(content for _, content in chunks)
         coding = _header(self._request_headers, b"content-encoding")
-        told = open_attributes(self._model_call_id, self._dialect, request, coding, self._pipeline.content)
+        told = open_attributes(self._call_id(), self._dialect, request, coding, self._pipeline.content)
         return {**identity_attributes(self._identity), **told}
 
     async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
@@ -217,7 +224,8 @@ class CapturedCall:
                     body = body if type(body) is bytes else bytes(body)
                     request.left -= len(body)
                     request.keep((0, body))
-                    self._book()
+                    if request.left < 0:
+                        self._book()
             elif message["type"] == "http.disconnect":
                 self._disconnected = self._last_byte_ns is None
             return message
@@ -257,6 +265,7 @@ class CapturedCall:
             return
         if self._recorder.hold(size - self._held):
             self._held = size
+            self._request.give_room()
             self._response.give_room()
         else:
             self._cut()
@@ -323,7 +332,7 @@ class CapturedCall:
             raised = Raised("ClientDisconnect", "cancelled")
         return Exchange(
             dialect=self._dialect,
-            model_call_id=self._model_call_id,
+            model_call_id=self._call_id(),
             started_unix_nano=self._started_unix_nano,
             model_ref=self._model_ref,
             request_headers=kept_headers(self._request_headers),

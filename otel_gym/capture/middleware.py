@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
+from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.context import Context
 from opentelemetry.instrumentation import asgi
-from opentelemetry.sdk.trace import _Span
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AnyValue
 
@@ -39,9 +39,8 @@ from otel_gym.identity import (
     strip_raw_url_prefix,
 )
 from otel_gym.tracing.current import restore
-from otel_gym.tracing.ids import random_id128
 from otel_gym.tracing.logs import log_once
-from otel_gym.tracing.membership import identity_attributes, plain_attributes
+from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.pipeline import Pipeline, active_pipeline
 from otel_gym.wire.dialects import DIALECTS, dialect_for_path, is_near_miss
 from otel_gym.wire.exchange import DialectName
@@ -110,7 +109,7 @@ class ModelCallCapture:
         self.app = app
         self.model_ref = model_ref
         self.clock = clock or SystemClock()
-        self.call_id = call_id or _random_call_id
+        self.call_id = call_id
         self.server_spans = server_spans
         self.span_kind = span_kind
         self.server_address = server_address
@@ -217,7 +216,7 @@ class ModelCallCapture:
                 dialect=dialect,
                 scope=scope,
                 clock=self.clock,
-                model_call_id=self.call_id(scope),
+                model_call_id=self.call_id(scope) if self.call_id else None,
                 model_ref=self.model_ref,
                 span_kind=self.span_kind,
                 server_address=self.server_address or scope.get("server") or (None, None),
@@ -364,25 +363,16 @@ def _server_span_details(scope: Scope) -> tuple[str, dict[str, Any]]:
     return f"{scope['method']} {scope['path']}" if request.dialect else scope["method"], {}
 
 
-class _SetOnce(_Span):
-    """A span that skips what it was told before.
+class _SetOnce(BoundedAttributes):
+    """Attributes that skip what they hold already.
 
-    The ASGI instrumentation sets each attribute twice, at the start and again one by one; the second time costs
-    more than all that we do with the span.
+    The ASGI instrumentation sets each attribute twice, at the start and again one by one; the second time costs as
+    much as all that we do with the span. The span keeps its class: code that saw two would be slower for each chunk.
     """
 
-    # Its attributes, at hand: a look-up through the SDK's wrappers costs as much as it saves.
-    told: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, span: Any) -> Span:
-        span.__class__ = cls
-        span.told = plain_attributes(span)
-        return cast("Span", span)
-
-    def set_attribute(self, key: str, value: AnyValue) -> None:
-        if type(key) is not str or value is None or self.told.get(key) is not value:
-            super().set_attribute(key, value)
+    def __setitem__(self, key: str, value: AnyValue) -> None:
+        if type(key) is not str or value is None or self._dict.get(key) is not value:
+            super().__setitem__(key, value)
 
 
 class _RequestTracer(trace.Tracer):
@@ -400,7 +390,10 @@ class _RequestTracer(trace.Tracer):
         except Exception:  # a processor of another vendor's: the request goes on without this span
             log_once("a SERVER span could not be started")
             return trace.INVALID_SPAN
-        return _SetOnce.of(span) if type(span) is _Span else span
+        attributes = getattr(span, "_attributes", None)
+        if type(attributes) is BoundedAttributes:
+            attributes.__class__ = _SetOnce
+        return span
 
     def start_as_current_span(self, *arguments: Any, **options: Any) -> Any:
         return self._tracer.start_as_current_span(*arguments, **options)
@@ -410,10 +403,6 @@ def _stamp(span: Span | None, request: _Request) -> None:
     """Another's SERVER span joins the rollout, so that it is stored with it."""
     if span is not None:
         span.set_attributes(identity_attributes(request.identity))
-
-
-def _random_call_id(scope: Scope) -> str:
-    return f"{random_id128():032x}"
 
 
 def _flushing_before_shutdown(send: Send) -> Send:

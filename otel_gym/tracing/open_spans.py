@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from opentelemetry.sdk.trace import ReadableSpan, Span
+from opentelemetry.sdk.trace import Span
 from opentelemetry.trace import SpanContext
 
 from otel_gym.conventions import AGENT_STEP_SPAN, ROLLOUT_SPAN
@@ -17,15 +17,15 @@ from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.logs import log_once
-from otel_gym.tracing.membership import plain_attributes
+from otel_gym.tracing.membership import GEN_AI_OPERATION, plain_attributes
 
 _ROLLOUT_SHAPE = frozenset({ROLLOUT_SPAN, AGENT_STEP_SPAN})
 _OPERATIONS = frozenset({"invoke_agent", "execute_tool", "chat", "generate_content", "text_completion"})
 
 
-def has_start_record(span: ReadableSpan) -> bool:
+def has_start_record(name: str, attributes: Mapping[str, Any]) -> bool:
     """Rollouts, agents, steps, tools and model calls: the shape of a run. Not HTTP spans and the like."""
-    return plain_attributes(span).get("gen_ai.operation.name") in _OPERATIONS or span.name in _ROLLOUT_SHAPE
+    return attributes.get(GEN_AI_OPERATION) in _OPERATIONS or name in _ROLLOUT_SHAPE
 
 
 class Teller(Protocol):

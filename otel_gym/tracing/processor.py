@@ -72,7 +72,7 @@ class RolloutSpanProcessor(SpanProcessor):
                 span.set_attributes(stamp)
                 if self._identities is not None:
                     self._identities[_key(span)] = stamp
-            if has_start_record(span):
+            if has_start_record(span.name, attributes):
                 self.recorder.open_spans.enter(span, self.content, stamp)
                 self.recorder.wake()
         except Exception:
