@@ -22,7 +22,8 @@ from typing import Any
 
 from newer_python import pythons_from, runs
 from otel_gym.ingest.atif import AtifError, read_atif
-from otel_gym.ingest.spans import ImportedRollout, stored_spans
+from otel_gym.ingest.imported import ImportedRollout
+from otel_gym.ingest.spans import stored_spans
 from otel_gym.records.atif_lint import errors
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.views.atif import atif_files_of_spans, atif_of

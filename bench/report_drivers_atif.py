@@ -10,7 +10,8 @@ from typing import Any
 
 from otel_gym import conventions as names
 from otel_gym.ingest.atif import read_atif
-from otel_gym.ingest.spans import ImportedRollout, ImportedSpan, stored_spans
+from otel_gym.ingest.imported import ImportedRollout, ImportedSpan
+from otel_gym.ingest.spans import stored_spans
 from otel_gym.records.atif_lint import lint
 from otel_gym.records.model_input import reconstruct_model_input
 from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, UserMessage, iso_time

@@ -30,8 +30,9 @@ import otel_gym
 from captured import CaptureSession, StoredCall, always
 from otel_gym import conventions as names
 from otel_gym.conventions import REQUEST_BODY
+from otel_gym.ingest.imported import ImportedRollout
 from otel_gym.ingest.sources import SOURCES
-from otel_gym.ingest.spans import ImportedRollout, write_rollout
+from otel_gym.ingest.spans import write_rollout
 from otel_gym.records.model_input import reconstruct_model_input
 from otel_gym.records.trajectory import Generation, Trajectory
 from otel_gym.store.reader import RolloutSpans, open_store

@@ -18,7 +18,7 @@ from opentelemetry.trace import SpanKind
 from otel_gym import conventions as names
 from otel_gym.content import known
 from otel_gym.ingest.atif_files import AtifError, AtifFile, AtifRun, names_by_session, read_runs
-from otel_gym.ingest.spans import ImportedEvent, ImportedRollout, ImportedSpan
+from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan
 from otel_gym.records.atif import AtifTrajectory, version_number
 from otel_gym.records.atif_fields import (
     CALL,

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from otel_gym.ingest.files import readable
-from otel_gym.ingest.spans import SourceError
+from otel_gym.ingest.imported import SourceError
 from otel_gym.records.atif import AtifTrajectory, version_number
 from otel_gym.records.atif_lint import errors
 

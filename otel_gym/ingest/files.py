@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from otel_gym.ingest.spans import ImportedRollout, SourceError
+from otel_gym.ingest.imported import ImportedRollout, SourceError
 
 
 def readable(paths: Iterable[Path], damage: list[str]) -> list[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from otel_gym.ingest.atif import read_atif
 from otel_gym.ingest.claude_code import read_claude_code
 from otel_gym.ingest.codex import read_codex
-from otel_gym.ingest.spans import ImportedRollout
+from otel_gym.ingest.imported import ImportedRollout
 
 SOURCES: dict[str, Callable[[Path], list[ImportedRollout]]] = {
     "claude-code": read_claude_code,

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 
 from otel_gym import conventions as names
 from otel_gym.ingest.atif import AtifError, read_atif
-from otel_gym.ingest.spans import ImportedRollout, stored_spans, write_rollout
+from otel_gym.ingest.imported import ImportedRollout
+from otel_gym.ingest.spans import stored_spans, write_rollout
 from otel_gym.records.atif_fields import Json
 from otel_gym.store.reader import RolloutSpans, open_store
 from otel_gym.store.span import StoredSpan

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from otel_gym.ingest.codex import read_codex
-from otel_gym.ingest.spans import ImportedRollout, stored_spans
+from otel_gym.ingest.imported import ImportedRollout
+from otel_gym.ingest.spans import stored_spans
 from otel_gym.store.span import StoredSpan
 
 SESSIONS = Path(__file__).parent.parent / "fixtures" / "codex"

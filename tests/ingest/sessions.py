@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from otel_gym.ingest.claude_code import read_claude_code
-from otel_gym.ingest.spans import ImportedRollout, stored_spans
+from otel_gym.ingest.imported import ImportedRollout
+from otel_gym.ingest.spans import stored_spans
 from otel_gym.store.span import StoredSpan
 
 RECORDED = Path(__file__).parent.parent / "fixtures" / "claude_code"

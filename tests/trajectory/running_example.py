@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from otel_gym import conventions as names
-from otel_gym.ingest.spans import ImportedEvent, ImportedRollout, ImportedSpan, stored_spans
+from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan
+from otel_gym.ingest.spans import stored_spans
 from otel_gym.records.trajectory import Trajectory
 from otel_gym.records.trajectory_builder import TrajectoryBuilder
 from otel_gym.store.reader import RolloutSpans

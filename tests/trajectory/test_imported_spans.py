@@ -9,15 +9,8 @@ import pytest
 
 from otel_gym import conventions as names
 from otel_gym.identity import is_valid_id
-from otel_gym.ingest.spans import (
-    ImportedEvent,
-    ImportedRollout,
-    ImportedSpan,
-    Written,
-    rollout_id_of_session,
-    stored_spans,
-    write_rollout,
-)
+from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan, rollout_id_of_session
+from otel_gym.ingest.spans import Written, stored_spans, write_rollout
 from otel_gym.store.reader import open_store
 
 BEGAN = 1_800_000_000_000_000_000

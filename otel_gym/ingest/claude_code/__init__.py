@@ -16,17 +16,17 @@ from otel_gym.ingest.claude_code.copies import Copies
 from otel_gym.ingest.claude_code.lines import Damage, parse, rows
 from otel_gym.ingest.claude_code.records import read_row
 from otel_gym.ingest.claude_code.request_bodies import RequestBodies
-from otel_gym.ingest.claude_code.session import SessionLog
+from otel_gym.ingest.claude_code.session import AGENT, SessionLog
 from otel_gym.ingest.claude_code.session_files import (
     STREAM_JSON,
     Beginnings,
     SessionFiles,
     find_sessions,
 )
-from otel_gym.ingest.claude_code.session_spans import AGENT, add_spans
+from otel_gym.ingest.claude_code.session_spans import add_spans
 from otel_gym.ingest.claude_code.stream_json import StreamReader
 from otel_gym.ingest.files import with_damage
-from otel_gym.ingest.spans import ImportedRollout
+from otel_gym.ingest.imported import ImportedRollout
 
 __all__ = ["read_claude_code"]
 

@@ -66,6 +66,10 @@ class Call:
         """In the order in which the model made them."""
         return [text for _, text in sorted(self.places, key=lambda place: place[0])]
 
+    def ends_with_tools(self) -> int:
+        """When the last of its tools was done."""
+        return max([self.ended_ns, *(run.ended_ns for run in self.runs if run.ended_ns is not None)])
+
     def saw_usage(self, usage: dict[str, Any]) -> None:
         """The lines of a message may repeat an early count: the largest is the last."""
         if self.usage is None or _output_tokens(usage) >= _output_tokens(self.usage):
@@ -145,6 +149,14 @@ class Turn:
     notes: list[Note] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     error: str | None = None
+
+    def times(self) -> tuple[int, int]:
+        start = min([self.opened_ns, *(call.started_ns for call in self.calls)])
+        failures = (note.time_ns for note in self.notes if isinstance(note, FailedCall))
+        return start, max([start, *(call.ends_with_tools() for call in self.calls), *failures])
+
+    def has_known_times(self) -> bool:
+        return self.time_known or any(call.time_known for call in self.calls)
 
 
 @dataclass(slots=True)

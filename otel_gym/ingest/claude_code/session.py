@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from otel_gym.content import finite_number
-from otel_gym.ingest.claude_code.agent_log import AgentLog, ToolRun
+from otel_gym.ingest.claude_code.agent_log import AgentLog, Call, ToolRun
 from otel_gym.ingest.claude_code.lines import Row
 from otel_gym.ingest.claude_code.request_bodies import RequestBodies
 from otel_gym.records.steps import iso_time
+
+AGENT = "claude-code"
+_SUBAGENT = "subagent"
 
 
 class SessionLog:
@@ -43,6 +46,20 @@ class SessionLog:
             self._sidechains[uuid] = agent_id
         return self.agent(agent_id)
 
+    def start_of(self, call: Call) -> int:
+        """When the call began, as its request's own record says where there is one."""
+        bodies, asked_ns = self.requests.get(call.request_ref or ""), None
+        if bodies is not None and call.request_ref is not None:
+            asked_ns = bodies.time_ns(call.request_ref)
+        return call.started_ns if asked_ns is None else min(asked_ns, call.ended_ns)
+
+    def model_of(self, call: Call) -> str | None:
+        """The one that was asked for; after a fallback that is another one than the user's."""
+        bodies, asked = self.requests.get(call.request_ref or ""), None
+        if bodies is not None and call.request_ref is not None:
+            asked = bodies.params(call.request_ref).get("model")
+        return asked if isinstance(asked, str) else call.requested_model or call.model
+
     def noticed(self, notice: dict[str, str], time_ns: int | None) -> None:
         """A task in the background ended."""
         run = self._run_of_task(notice)
@@ -71,6 +88,13 @@ class SessionLog:
 
 def _tasks_of(run: ToolRun) -> tuple[Any, Any]:
     return run.extra.get("background_task_id"), run.extra.get("agent_id")
+
+
+def name_of(log: AgentLog, run: ToolRun | None) -> str:
+    """Of an agent; ``run`` is the tool call that started it."""
+    if log.agent_id is None:
+        return AGENT
+    return log.agent_type or (run.agent_type if run else None) or _SUBAGENT
 
 
 def call_key(row: Row, index: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -19,13 +18,12 @@ from otel_gym.ingest.claude_code.agent_log import (
     UserNote,
 )
 from otel_gym.ingest.claude_code.lines import json_text
-from otel_gym.ingest.claude_code.session import SessionLog, number_of
-from otel_gym.ingest.spans import ImportedEvent, ImportedRollout, ImportedSpan
+from otel_gym.ingest.claude_code.session import SessionLog, name_of, number_of
+from otel_gym.ingest.claude_code.spawning import spawned_by_runs
+from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan
 from otel_gym.tracing.model_call import provider_of, request_attributes, usage_attributes
 
-AGENT = "claude-code"
 _DIALECT = "messages"
-_SUBAGENT = "subagent"
 
 
 def add_spans(rollout: ImportedRollout, session: SessionLog) -> None:
@@ -37,7 +35,7 @@ class _SpanMaker:
     def __init__(self, rollout: ImportedRollout, session: SessionLog) -> None:
         self._rollout = rollout
         self._session = session
-        self._spawned = _spawned(session)
+        self._spawned = spawned_by_runs(session)
         self._added: set[str] = set()
 
     def add_all(self) -> None:
@@ -91,13 +89,8 @@ class _SpanMaker:
         return self._rollout.span_id("main" if log.agent_id is None else f"agent {log.agent_id}", *parts)
 
     def _turn_span(self, log: AgentLog, turn: Turn, parent_id: int, run: ToolRun | None) -> ImportedSpan:
-        name = AGENT
-        if log is not self._session.main:
-            name = log.agent_type or (run.agent_type if run else None) or _SUBAGENT
-        calls = turn.calls
-        start = min([turn.opened_ns, *(call.started_ns for call in calls)])
-        end = max([start, *(_end_of_step(call) for call in calls), *_ends_of_failures(turn)])
-        known = turn.time_known or any(call.time_known for call in calls)
+        name = name_of(log, run)
+        start, end = turn.times()
         return ImportedSpan(
             self._id(log, "turn", turn.key),
             f"invoke_agent {name}",
@@ -113,7 +106,7 @@ class _SpanMaker:
                 "gen_ai.conversation.id": self._session.session_id,
                 names.SPAWNED_BY: run.call_id if run else log.spawned_by,
                 names.SOURCE_INDEX: turn.index,
-                names.TIME_KNOWN: None if known else False,
+                names.TIME_KNOWN: None if turn.has_known_times() else False,
             },
             [_event(note) for note in turn.notes],
             parent_id if run else None,
@@ -121,18 +114,17 @@ class _SpanMaker:
         )
 
     def _add_step(self, log: AgentLog, call: Call, number: int, turn_id: int) -> None:
-        request_start = self._requested_ns(call)
-        start = call.started_ns if request_start is None else min(request_start, call.ended_ns)
+        start = self._session.start_of(call)
         placed = {names.SOURCE_INDEX: call.index, names.TIME_KNOWN: None if call.time_known else False}
         step = ImportedSpan(
             self._id(log, "step", call.key),
             names.AGENT_STEP_SPAN,
             start,
-            max(_end_of_step(call), start),
+            max(call.ends_with_tools(), start),
             turn_id,
             {names.STEP_INDEX: number, **placed},
         )
-        model = self._model_of(call)
+        model = self._session.model_of(call)
         chat = ImportedSpan(
             self._id(log, "chat", call.key),
             f"chat {model}" if model else "chat",
@@ -145,16 +137,6 @@ class _SpanMaker:
         self._rollout.spans += (step, chat)
         for run in call.runs:
             self._add_run(log, call, run, step.span_id)
-
-    def _requested_ns(self, call: Call) -> int | None:
-        bodies = self._session.requests.get(call.request_ref or "")
-        return None if bodies is None or call.request_ref is None else bodies.time_ns(call.request_ref)
-
-    def _model_of(self, call: Call) -> str | None:
-        """The one that was asked for; after a fallback that is another one than the user's."""
-        bodies = self._session.requests.get(call.request_ref or "")
-        asked = None if bodies is None or call.request_ref is None else bodies.params(call.request_ref).get("model")
-        return asked if isinstance(asked, str) else call.requested_model or call.model
 
     def _chat_attributes(self, call: Call, model: str | None) -> dict[str, Any]:
         attributes: dict[str, Any] = {
@@ -243,57 +225,5 @@ def _totals(log: AgentLog, run: ToolRun | None) -> dict[str, Any]:
     }
 
 
-def _end_of_step(call: Call) -> int:
-    return max([call.ended_ns, *(run.ended_ns for run in call.runs if run.ended_ns is not None)])
-
-
-def _ends_of_failures(turn: Turn) -> list[int]:
-    return [note.time_ns for note in turn.notes if isinstance(note, FailedCall)]
-
-
 def _extra(run: ToolRun) -> str | None:
     return json_text(run.extra) if run.extra else None
-
-
-def _spawned(session: SessionLog) -> dict[int, list[AgentLog]]:
-    """The subagents that each tool run started: by their own notes, by the run's result, at last by the prompt."""
-    spawned: dict[int, list[AgentLog]] = {}
-    left = list(session.agents.values())
-    for find in (_run_named, _run_of_result, _run_of_prompt):
-        unknown: list[AgentLog] = []
-        for log in left:
-            others = [other for other in (session.main, *session.agents.values()) if other is not log]
-            run = find(log, others, session, spawned)
-            if run is None:
-                unknown.append(log)
-            else:
-                spawned.setdefault(id(run), []).append(log)
-        left = unknown
-    return spawned
-
-
-_Spawned = dict[int, list[AgentLog]]
-
-
-def _run_named(log: AgentLog, others: Iterable[AgentLog], session: SessionLog, spawned: _Spawned) -> ToolRun | None:
-    if log.spawned_by is None:
-        return None
-    parent = session.agents.get(log.parent_agent_id or "")
-    first = [parent] if parent is not None and parent is not log else []
-    return next((other.runs[log.spawned_by] for other in [*first, *others] if log.spawned_by in other.runs), None)
-
-
-def _run_of_result(log: AgentLog, others: Iterable[AgentLog], session: SessionLog, spawned: _Spawned) -> ToolRun | None:
-    runs = (run for other in others for run in other.runs.values())
-    return next((run for run in runs if run.extra.get("agent_id") == log.agent_id), None)
-
-
-def _run_of_prompt(log: AgentLog, others: Iterable[AgentLog], session: SessionLog, spawned: _Spawned) -> ToolRun | None:
-    """A call whose result is not there yet names no agent."""
-    first = next((note for turn in log.turns for note in turn.notes if isinstance(note, UserNote)), None)
-    for run in (run for other in others for run in other.runs.values()):
-        if first is None or run.prompt is None or id(run) in spawned:
-            continue
-        if json_text(run.prompt) in first.item:
-            return run
-    return None

@@ -17,7 +17,7 @@ from otel_gym.ingest.codex.rows import ThreadFile, read_thread_file
 from otel_gym.ingest.codex.thread import Thread
 from otel_gym.ingest.codex.threads import rollout_of_threads
 from otel_gym.ingest.files import with_damage
-from otel_gym.ingest.spans import ImportedRollout
+from otel_gym.ingest.imported import ImportedRollout
 
 __all__ = ["read_codex"]
 

@@ -18,7 +18,7 @@ from opentelemetry.trace import SpanKind
 from otel_gym import conventions as names
 from otel_gym.ingest.codex.rows import JsonObject, json_lines, object_of, text_of
 from otel_gym.ingest.codex.turns import COMPLETED, FAILED
-from otel_gym.ingest.spans import ImportedEvent, ImportedRollout, ImportedSpan
+from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan
 from otel_gym.records.steps import span_time
 from otel_gym.tracing.model_call import provider_of
 from otel_gym.wire.items.shapes import Item, compact_json, function_call_item, message_item, reasoning_item

@@ -26,7 +26,7 @@ from otel_gym.ingest.codex.turns import (
     Said,
     Turn,
 )
-from otel_gym.ingest.spans import ImportedEvent, ImportedRollout, ImportedSpan
+from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan
 from otel_gym.tracing.model_call import provider_of, usage_attributes
 from otel_gym.wire.items.shapes import compact_json
 

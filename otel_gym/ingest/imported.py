@@ -1,0 +1,89 @@
+"""What is imported before it is written: the one form that every source is brought into.
+
+Ids come from a hash of the source's own names of things, so that an import that is repeated, or made again after the
+source has grown, gives the same spans.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from opentelemetry.trace import SpanKind
+
+from otel_gym.identity import is_valid_id
+
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class SourceError(ValueError):
+    """What cannot be imported at all; the text says which file, where in it, and what to do."""
+
+
+def hashed_id(bits: int, *parts: str) -> int:
+    """An id that the same parts always give: 64 bits for a span, 128 for a trace. Never 0."""
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[: bits // 8], "big") or 1
+
+
+def rollout_id_of_session(session_id: str) -> str:
+    """A session's id as a rollout id, with characters that no rollout id may have as ``_``."""
+    cleaned = _NOT_IN_IDS.sub("_", session_id)[:200]
+    return cleaned if is_valid_id(cleaned) else f"session-{cleaned.lstrip('._-')}"[:200]
+
+
+@dataclass(slots=True)
+class ImportedEvent:
+    name: str
+    time_ns: int
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ImportedSpan:
+    """A span before it has a rollout. A value of ``attributes`` may be a function that makes it: what is large is made
+    when it is written, and nothing if it gives None.
+
+    ``error``: the status is ERROR, with this text (which may be empty).
+
+    ``end_ns`` None: the source ends while it is open. ``link_id``: the span, of the same trace, that spawned it.
+    """
+
+    span_id: int
+    name: str
+    start_ns: int
+    end_ns: int | None
+    parent_id: int | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+    events: list[ImportedEvent] = field(default_factory=list)
+    link_id: int | None = None
+    error: str | None = None
+    kind: SpanKind = SpanKind.INTERNAL
+
+
+@dataclass(slots=True)
+class ImportedRollout:
+    """What one session of a source holds. ``spans`` begin with the ``rollout`` root, and each stands behind its parent.
+
+    ``source`` is what ``gym.source`` says; ``damage``: what of it could not be read, a text each with file, line, cure.
+    """
+
+    source: str
+    session_id: str
+    spans: list[ImportedSpan]
+    service: str = "import"
+    rollout_id: str | None = None
+    damage: list[str] = field(default_factory=list)
+
+    @property
+    def identity_id(self) -> str:
+        return self.rollout_id or rollout_id_of_session(self.session_id)
+
+    @property
+    def trace_id(self) -> int:
+        return hashed_id(128, self.source, self.session_id)
+
+    def span_id(self, *parts: str) -> int:
+        return hashed_id(64, self.source, self.session_id, *parts)
