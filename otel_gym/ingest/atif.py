@@ -19,7 +19,7 @@ from otel_gym import conventions as names
 from otel_gym.content import known
 from otel_gym.ingest.atif_files import AtifError, AtifFile, AtifRun, names_by_session, read_runs
 from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan
-from otel_gym.records.atif import AtifTrajectory, version_number
+from otel_gym.records.atif import AtifTrajectory
 from otel_gym.records.atif_fields import (
     CALL,
     CALL_RESULT,
@@ -37,8 +37,9 @@ from otel_gym.records.atif_fields import (
     item_parts,
     value_at,
 )
+from otel_gym.records.atif_versions import version_number
+from otel_gym.records.output import boundary_item
 from otel_gym.records.steps import ContextBoundary, span_time, unix_nano
-from otel_gym.records.trajectory import boundary_item
 from otel_gym.wire.items.shapes import (
     Item,
     compact_json,

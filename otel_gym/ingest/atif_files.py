@@ -13,8 +13,9 @@ from pydantic import ValidationError
 
 from otel_gym.ingest.files import readable
 from otel_gym.ingest.imported import SourceError
-from otel_gym.records.atif import AtifTrajectory, version_number
+from otel_gym.records.atif import AtifTrajectory
 from otel_gym.records.atif_lint import errors
+from otel_gym.records.atif_versions import version_number
 
 
 class AtifError(SourceError):

@@ -10,27 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-AtifVersion = Literal[
-    "ATIF-v1.0",
-    "ATIF-v1.1",
-    "ATIF-v1.2",
-    "ATIF-v1.3",
-    "ATIF-v1.4",
-    "ATIF-v1.5",
-    "ATIF-v1.6",
-    "ATIF-v1.7",
-    "ATIF-v1.8",
-]
-VERSIONS: tuple[str, ...] = get_args(AtifVersion)
-DEFAULT_VERSION: AtifVersion = "ATIF-v1.7"
-# The first version whose parts may be audio.
-AUDIO_VERSION: AtifVersion = "ATIF-v1.8"
+from otel_gym.records.atif_versions import DEFAULT_VERSION, AtifVersion, version_number
 
-IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 AUDIO_TYPES = ("wav", "mpeg", "mp4", "aac", "ogg", "flac", "webm", "aiff")
 _AUDIO_ALIASES = (
     *("mp3", "mpga", "x-mpeg", "x-wav", "wave", "vnd.wave"),
@@ -44,11 +29,6 @@ Source = Literal["system", "user", "agent"]
 Count = Annotated[int, Field(ge=0)]
 Number = int | Annotated[float, Field(allow_inf_nan=False)]
 Json = dict[str, Any]
-
-
-def version_number(version: str | None) -> int:
-    """The minor number: 4 of ``ATIF-v1.4``; that of the newest where the text is none of the known versions."""
-    return VERSIONS.index(version) if version in VERSIONS else len(VERSIONS) - 1
 
 
 def _iso(text: str) -> str:

@@ -17,7 +17,8 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from otel_gym.content import finite_number
-from otel_gym.records.atif import AUDIO_VERSION, AtifTrajectory, version_number
+from otel_gym.records.atif import AtifTrajectory
+from otel_gym.records.atif_versions import AUDIO_VERSION, version_number
 from otel_gym.wire.items.shapes import objects_of
 from otel_gym.wire.usage import token_count
 

@@ -6,6 +6,7 @@ A step is one generation and the tools that it called. Times are ISO 8601 in UTC
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -85,6 +86,26 @@ class ContextBoundary:
 
 
 Entry = AgentStep | UserMessage | ContextBoundary
+
+
+@dataclass(slots=True, eq=False)
+class AgentRun:
+    """What one agent did, before anything is made of it. ``entries`` may be made as they are asked for, then once.
+
+    ``spawned_by``: the id of the tool call that started it. The rest is as in ``AgentTelemetry``.
+    """
+
+    entries: Iterable[Entry]
+    agent: str | None = None
+    source: str | None = None
+    session_id: str | None = None
+    duration_ms: float | None = None
+    total_cost_usd: float | None = None
+    provider_usage: dict[str, Any] | None = None
+    dropped_records: int = 0
+    agent_id: str | None = None
+    spawned_by: str | None = None
+    subagents: list[AgentRun] = field(default_factory=list)
 
 
 def iso_time(unix_nano: int | None) -> str | None:

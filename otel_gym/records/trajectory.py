@@ -12,14 +12,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult, UserMessage
-from otel_gym.wire.items.shapes import OUTPUT_TYPES, Item
+from otel_gym.records.output import EXECUTION, output_of
+from otel_gym.records.steps import AgentStep, Entry
+from otel_gym.wire.items.shapes import Item
 from otel_gym.wire.usage import TokenStats, sum_of_known
 
 SCHEMA_VERSION = "1.0"
-CONTEXT_BOUNDARY = "context_boundary"
-STEP_NO = "agent_step_no"
-EXECUTION = "execution"
 
 
 class ToolError(BaseModel):
@@ -132,67 +130,12 @@ def trajectory_of(entries: Sequence[Entry], telemetry: AgentTelemetry, gaps: Ite
     steps = [entry for entry in entries if isinstance(entry, AgentStep)]
     gaps = list(gaps)
     return Trajectory.model_construct(
-        output=output_of(entries),
+        output=list(output_of(entries)),
         generations=[_generation(number, step) for number, step in enumerate(steps, 1)],
         usage=usage_of(summed([step.usage for step in steps])),
         agent_telemetry=telemetry.model_copy(update={"num_agent_steps": len(steps)}),
         gaps=gaps,
         complete=not gaps and not telemetry.dropped_records and not any(step.is_unfinished for step in steps),
-    )
-
-
-def output_of(entries: Iterable[Entry]) -> list[Item]:
-    """The items of a list of steps: of each step what the model made, then what its tools gave back."""
-    output: list[Item] = []
-    number = 0
-    for entry in entries:
-        if isinstance(entry, UserMessage):
-            output.append(_said_item(entry.item))
-        elif isinstance(entry, ContextBoundary):
-            output.append(boundary_item(entry))
-        else:
-            number += 1
-            types = {item["call_id"]: item["type"] for item in entry.calls() if isinstance(item.get("call_id"), str)}
-            output += [{**_said_item(item), STEP_NO: number} for item in entry.items]
-            output += [_output_item(result, types, number) for result in entry.results]
-    return output
-
-
-def _said_item(item: Item) -> Item:
-    """The item as a model or user said it: its type is a text, and nothing in it goes by a name of ours."""
-    said = {name: value for name, value in item.items() if name not in (STEP_NO, EXECUTION)}
-    if not isinstance(said.get("type", ""), str):
-        said["type"] = str(said["type"])
-    return said
-
-
-def boundary_item(boundary: ContextBoundary) -> Item:
-    item: Item = {
-        "type": CONTEXT_BOUNDARY,
-        "kind": boundary.kind,
-        "boundary": boundary.boundary,
-        "content": boundary.content,
-        "keeps_instructions": boundary.keeps_instructions,
-    }
-    for name in ("trigger", "timestamp", "tokens_before", "tokens_after"):
-        value = getattr(boundary, name)
-        if value is not None:
-            item[name] = value
-    return item
-
-
-def boundary_of(item: Item) -> ContextBoundary:
-    """The boundary that an item tells of."""
-    content = item.get("content")
-    return ContextBoundary(
-        content=content if isinstance(content, list) else [],
-        kind=str(item.get("kind") or "compaction"),
-        boundary=str(item.get("boundary") or "replace"),
-        trigger=item.get("trigger"),
-        timestamp=item.get("timestamp"),
-        tokens_before=item.get("tokens_before"),
-        tokens_after=item.get("tokens_after"),
-        keeps_instructions=item.get("keeps_instructions") is not False,
     )
 
 
@@ -243,22 +186,3 @@ def _generation(number: int, step: AgentStep) -> Generation:
         unfinished=step.is_unfinished,
         extra=step.extra,
     )
-
-
-def _output_item(result: ToolResult, call_types: dict[str, str], number: int) -> Item:
-    call_type = call_types.get(result.call_id or "", "function_call")
-    failed = result.error_message is not None or result.error_data is not None
-    execution = {
-        "started_at": result.started_at,
-        "completed_at": result.completed_at,
-        "duration_ms": result.duration_ms,
-        "error": {"message": result.error_message, "data": result.error_data} if failed else None,
-        "extra": result.extra,
-    }
-    return {
-        "type": OUTPUT_TYPES[call_type],
-        "call_id": result.call_id,
-        "output": result.output if result.has_output else "",
-        STEP_NO: number,
-        EXECUTION: execution,
-    }

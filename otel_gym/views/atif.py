@@ -11,20 +11,25 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import orjson
 
 from otel_gym.content import known
-from otel_gym.records.atif import AUDIO_VERSION, AtifTrajectory
-from otel_gym.records.trajectory import Trajectory
+from otel_gym.records.atif_versions import AUDIO_VERSION
+from otel_gym.records.steps import AgentRun
 from otel_gym.records.well_formed import well_formed
 from otel_gym.views.atif_content import Media, least_version, needs_audio
 from otel_gym.views.atif_spans import atif_files_of_spans, atif_of_spans
 from otel_gym.views.atif_steps import Steps
+from otel_gym.views.atif_told import Told, told_by_run, told_by_trajectory
 from otel_gym.wire.usage import sum_of_known
+
+if TYPE_CHECKING:
+    from otel_gym.records.atif import AtifTrajectory
+    from otel_gym.records.trajectory import Trajectory
 
 __all__ = ["AtifExport", "atif_files_of_spans", "atif_json", "atif_of", "atif_of_spans"]
 
@@ -52,6 +57,8 @@ class AtifExport:
 
     @property
     def documents(self) -> dict[str, AtifTrajectory]:
+        from otel_gym.records.atif import AtifTrajectory
+
         return {name: AtifTrajectory.model_validate(well_formed(document)) for name, document in self.written.items()}
 
     @property
@@ -89,70 +96,108 @@ def atif_of(
     ``continue_in_files``: what comes after a compaction is a file of its own, which begins with what was kept.
     ValueError for a version that is read only.
     """
-    if version not in get_args(WrittenVersion):
-        raise ValueError(f"{version} is not written: one of {', '.join(get_args(WrittenVersion))}")
     session = session_id or trajectory.agent_telemetry.session_id or rollout_id
-    writer = _Writer(session, version, agent_version or "unknown", embed_subagents)
+    writer = _Writer(session, _checked(version), agent_version or "unknown", embed_subagents)
     extra = known({"rollout_id": rollout_id, "run_id": run_id, "reward": reward})
-    main = writer.document(trajectory, rollout_id, extra)
+    main = writer.document(told_by_trajectory(trajectory), rollout_id, extra)
     files = writer.continued(main, MAIN_FILE) if continue_in_files else {MAIN_FILE: main}
     documents = {**files, **writer.files}
     return AtifExport(documents, writer.media.files)
 
 
-class _Writer:
-    """Makes the documents of one rollout. ``files``: those of subagents that are not embedded."""
+def atif_files_of_run(
+    run: AgentRun, *, rollout_id: str, version: WrittenVersion = "ATIF-v1.7", agent_version: str | None = None
+) -> dict[str, bytes]:
+    """The files of an agent's run, subagents embedded: each step is written and forgotten before the next is made."""
+    writer = _Writer(run.session_id or rollout_id, _checked(version), agent_version or "unknown", True, _written)
+    document = writer.document(told_by_run(run), rollout_id, {"rollout_id": rollout_id})
+    return {MAIN_FILE: atif_json(document), **writer.media.files}
 
-    def __init__(self, session_id: str, version: str, agent_version: str, embeds: bool) -> None:
+
+def _checked(version: str) -> str:
+    if version not in get_args(WrittenVersion):
+        raise ValueError(f"{version} is not written: one of {', '.join(get_args(WrittenVersion))}")
+    return version
+
+
+def _written(step: Json) -> orjson.Fragment:
+    try:
+        return orjson.Fragment(orjson.dumps(step))
+    except TypeError:  # as in atif_json
+        return orjson.Fragment(json.dumps(well_formed(step), ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def _as_it_is(step: Json) -> Json:
+    return step
+
+
+class _Writer:
+    """Makes the documents of one rollout. ``files``: those of subagents that are not embedded.
+
+    ``finished`` makes of each step what stands in its document.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        version: str,
+        agent_version: str,
+        embeds: bool,
+        finished: Callable[[Json], Any] = _as_it_is,
+    ) -> None:
         self._session_id = session_id
         self._version = version
         self._agent_version = agent_version
         self._embeds = embeds
+        self._finished = finished
         self._ids: set[str] = set()
         self.media = Media()
         self.files: dict[str, Json] = {}
 
-    def document(self, trajectory: Trajectory, trajectory_id: str, extra: Json) -> Json:
+    def document(self, told: Told, trajectory_id: str, extra: Json) -> Json:
         self._ids.add(trajectory_id)
-        subagents, refs = self._subagents(trajectory, trajectory_id)
+        subagents, refs = self._subagents(told, trajectory_id)
         of_no_call = refs.pop(_NO_CALL, None)
-        # Each for itself: to look at a whole long document at once costs its size again.
-        steps = Steps(trajectory, refs, self.media).made() or [_nothing_done()]
-        if of_no_call is not None:
-            observation = steps[-1].setdefault("observation", {"results": []})
-            observation["results"].append({"subagent_trajectory_ref": of_no_call})
-        totals = _final_metrics(trajectory, steps, subagents)
-        models = {generation.model for generation in trajectory.generations}
+        made = Steps(refs, self.media, has_generations=told.has_generations, refs_of_no_call=of_no_call)
+        steps: list[Any] = []
+        summary = Summary()
+        has_audio = False
+        for step in made.made(told.items(), told.generations):
+            summary.add(step)
+            has_audio = has_audio or _has_audio(step)
+            step["step_id"] = len(steps) + 1
+            steps.append(self._finished(step))
         agent = {
-            "name": trajectory.agent_telemetry.agent or "unknown",
+            "name": told.run.agent or "unknown",
             "version": self._agent_version,
-            "model_name": models.pop() if len(models) == 1 else None,
+            "model_name": next(iter(told.models)) if len(told.models) == 1 else None,
         }
         document = {
-            "schema_version": self._version_for(steps),
+            "schema_version": least_version(self._version, AUDIO_VERSION) if has_audio else self._version,
             "session_id": self._session_id,
             "trajectory_id": trajectory_id,
             "agent": known(agent),
-            "final_metrics": totals,
-            "extra": {**extra, **_of_the_run(trajectory, steps)},
+            "final_metrics": _final_metrics(told, summary, subagents),
+            "extra": {**extra, **_of_the_run(told, summary)},
         }
         embedded = {"subagent_trajectories": subagents} if self._embeds and subagents else {}
-        return {**known(document), "steps": _numbered(steps), **embedded}
+        return {**known(document), "steps": steps, **embedded}
 
-    def _subagents(self, trajectory: Trajectory, parent_id: str) -> tuple[list[Json], dict[str, list[Json]]]:
+    def _subagents(self, told: Told, parent_id: str) -> tuple[list[Json], dict[str, list[Json]]]:
         """Their documents, and by call id what refers to them."""
         documents: list[Json] = []
         refs: dict[str, list[Json]] = {}
-        for subagent in trajectory.subagents:
-            name = self._unused_id(f"{parent_id}.{subagent.agent_id or subagent.spawned_by or 'subagent'}")
-            document = self.document(subagent, name, known({"spawned_by": subagent.spawned_by}))
+        for subagent in told.subagents:
+            spawned_by = subagent.run.spawned_by
+            name = self._unused_id(f"{parent_id}.{subagent.run.agent_id or spawned_by or 'subagent'}")
+            document = self.document(subagent, name, known({"spawned_by": spawned_by}))
             documents.append(document)
             ref = {"trajectory_id": name, "session_id": self._session_id}
             if not self._embeds:
                 path = f"trajectory.{_NOT_IN_NAMES.sub('_', name)}.json"
                 self.files[path] = document
                 ref = {**ref, "trajectory_path": path}
-            refs.setdefault(subagent.spawned_by or _NO_CALL, []).append(ref)
+            refs.setdefault(spawned_by or _NO_CALL, []).append(ref)
         return documents, refs
 
     def _unused_id(self, name: str) -> str:
@@ -162,11 +207,6 @@ class _Writer:
             unused = f"{name}-{number}"
         self._ids.add(unused)
         return unused
-
-    def _version_for(self, steps: Iterable[Json]) -> str:
-        results = ((step.get("observation") or {}).get("results") or () for step in steps)
-        contents = [step["message"] for step in steps] + [result.get("content") for some in results for result in some]
-        return least_version(self._version, AUDIO_VERSION) if any(map(needs_audio, contents)) else self._version
 
     def continued(self, document: Json, name: str) -> dict[str, Json]:
         """The document cut behind each boundary that replaced the context; totals and subagents are of the part."""
@@ -189,7 +229,10 @@ class _Writer:
             subagents = [each for each in waiting if each["trajectory_id"] in named or is_last]
             waiting = [each for each in waiting if each not in subagents]
             part["subagent_trajectories"] = subagents or None
-            part["final_metrics"] = _sums(steps, subagents)
+            summary = Summary()
+            for step in steps:
+                summary.add(step)
+            part["final_metrics"] = _sums(summary, subagents)
             part["steps"] = _numbered(steps)
             files[names[number]] = known(part)
         return files
@@ -228,24 +271,43 @@ def _refs(step: Json) -> Iterable[Json]:
         yield from result.get("subagent_trajectory_ref") or ()
 
 
-def _nothing_done() -> Json:
-    return {"source": "system", "message": "The run ended before anything was said."}
+def _has_audio(step: Json) -> bool:
+    results = (step.get("observation") or {}).get("results") or ()
+    return needs_audio(step["message"]) or any(needs_audio(result.get("content")) for result in results)
 
 
-def _final_metrics(trajectory: Trajectory, steps: Sequence[Json], subagents: Sequence[Json]) -> Json:
+@dataclass(slots=True)
+class Summary:
+    """What a document says of all of its steps."""
+
+    steps: int = 0
+    metrics: list[Json] = field(default_factory=list)
+    has_costs: bool = False
+    is_of_system: bool = True
+
+    def add(self, step: Json) -> None:
+        self.steps += 1
+        self.is_of_system = self.is_of_system and step.get("source") == "system"
+        metrics = step.get("metrics")
+        if metrics is not None:
+            self.has_costs = self.has_costs or "cost_usd" in metrics
+            if not step.get("is_copied_context"):
+                self.metrics.append(metrics)
+
+
+def _final_metrics(told: Told, summary: Summary, subagents: Sequence[Json]) -> Json:
     """Of the steps; ``total_cost_usd`` is with the subagents, and the harness's where no step says its own."""
-    totals = _sums(steps, subagents)
-    told = trajectory.agent_telemetry.total_cost_usd
-    if told is not None and not any("cost_usd" in step.get("metrics", ()) for step in steps):
-        totals["total_cost_usd"] = told
-    unknown = sum(generation.usage.input_tokens is None for generation in trajectory.generations)
-    if unknown:
-        totals["extra"] = {**totals.get("extra", {}), "generations_without_usage": unknown}
+    totals = _sums(summary, subagents)
+    cost = told.run.total_cost_usd
+    if cost is not None and not summary.has_costs:
+        totals["total_cost_usd"] = cost
+    if told.without_usage:
+        totals["extra"] = {**totals.get("extra", {}), "generations_without_usage": told.without_usage}
     return totals
 
 
-def _sums(steps: Sequence[Json], subagents: Sequence[Json]) -> Json:
-    metrics = [step["metrics"] for step in steps if "metrics" in step and not step.get("is_copied_context")]
+def _sums(summary: Summary, subagents: Sequence[Json]) -> Json:
+    metrics = summary.metrics
     costs = [each["cost_usd"] for each in metrics if "cost_usd" in each]
     costs += [cost for each in subagents if (cost := each["final_metrics"].get("total_cost_usd")) is not None]
     totals = {total: sum_of_known(each.get(name) for each in metrics) for total, name in _TOTALS}
@@ -257,26 +319,24 @@ def _sums(steps: Sequence[Json], subagents: Sequence[Json]) -> Json:
         {
             **totals,
             "total_cost_usd": math.fsum(costs) if costs else None,
-            "total_steps": len(steps),
+            "total_steps": summary.steps,
             "extra": known(more) or None,
         }
     )
 
 
-def _of_the_run(trajectory: Trajectory, steps: Sequence[Json]) -> Json:
-    telemetry = trajectory.agent_telemetry
-    starts = [time for each in trajectory.generations if (time := each.started_at) is not None]
-    ends = [time for each in trajectory.generations if (time := each.ended_at) is not None]
-    is_whole = trajectory.complete and any(step.get("source") != "system" for step in steps)
+def _of_the_run(told: Told, summary: Summary) -> Json:
+    run = told.run
+    is_whole = told.is_complete() and not summary.is_of_system
     return known(
         {
-            "source": telemetry.source,
+            "source": run.source,
             "complete": is_whole,
-            "started_at": min(starts, default=None),
-            "completed_at": max(ends, default=None) if is_whole else None,
-            "duration_ms": telemetry.duration_ms,
-            "dropped_records": telemetry.dropped_records or None,
-            "gaps": [known(gap.model_dump()) for gap in trajectory.gaps] or None,
-            "provider_usage": telemetry.provider_usage,
+            "started_at": told.started_at,
+            "completed_at": told.ended_at if is_whole else None,
+            "duration_ms": run.duration_ms,
+            "dropped_records": run.dropped_records or None,
+            "gaps": told.gaps or None,
+            "provider_usage": run.provider_usage,
         }
     )

@@ -9,7 +9,7 @@ import mimetypes
 import re
 from typing import Any
 
-from otel_gym.records.atif import IMAGE_TYPES, version_number
+from otel_gym.records.atif_versions import IMAGE_TYPES, version_number
 from otel_gym.wire.items.shapes import Item, objects_of
 
 Json = dict[str, Any]

@@ -7,12 +7,12 @@ is a step too. What is unknown is absent; what ATIF has no field for stands in `
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from otel_gym.content import finite_number, known
-from otel_gym.records.steps import unix_nano
-from otel_gym.records.trajectory import CONTEXT_BOUNDARY, EXECUTION, STEP_NO, Generation, Trajectory
+from otel_gym.records.output import CONTEXT_BOUNDARY, EXECUTION, STEP_NO
+from otel_gym.records.steps import AgentStep, unix_nano
 from otel_gym.views.atif_content import Media, content_of, joined
 from otel_gym.wire.items.shapes import CALL_TYPES, OUTPUT_TYPES, Item, objects_of
 
@@ -30,45 +30,66 @@ _DONE = {"compaction": "Context compaction performed", "pruning": "Context prune
 
 
 class Steps:
-    """The steps of one trajectory. ``refs``: call id → references to the subagents that it spawned."""
+    """The steps of one agent. ``refs``: call id → references to the subagents that it spawned; ``refs_of_no_call``
+    are of its last step. ``has_generations``: else nothing tells what the model made from what it was shown.
+    """
 
-    def __init__(self, trajectory: Trajectory, refs: Mapping[str, Sequence[Json]], media: Media) -> None:
-        self._generations = {generation.agent_step_no: generation for generation in trajectory.generations}
+    def __init__(
+        self,
+        refs: Mapping[str, Sequence[Json]],
+        media: Media,
+        *,
+        has_generations: bool = True,
+        refs_of_no_call: list[Json] | None = None,
+    ) -> None:
         self._refs = refs
         self._media = media
+        self._has_generations = has_generations
+        self._refs_of_no_call = refs_of_no_call
         self._last_ns: int | None = None
-        self._steps: list[Json] = []
-        self._items = trajectory.items()
+        # Given on when the next one is there: results may still be added to it.
+        self._last: Json | None = None
 
-    def made(self) -> list[Json]:
-        """Without ``step_id``: these are given where it is known which steps a document has."""
-        waiting = sorted(self._generations)
-        for number, items in _groups(self._items, bool(waiting)):
+    def made(self, items: Iterable[Item], generations: dict[int, AgentStep]) -> Iterator[Json]:
+        """Without ``step_id``: these are given where it is known which steps a document has.
+
+        ``generations`` by their numbers, in order; each must be there before its items come, and is taken out.
+        """
+        for step in self._told_by(items, generations):
+            if self._last is not None:
+                yield self._last
+            self._last = step
+        last = self._last or _nothing_done()
+        if self._refs_of_no_call is not None:
+            observation = last.setdefault("observation", {"results": []})
+            observation["results"].append({"subagent_trajectory_ref": self._refs_of_no_call})
+        yield last
+
+    def _told_by(self, items: Iterable[Item], generations: dict[int, AgentStep]) -> Iterator[Json]:
+        for number, group in _groups(items):
             if number is None:
-                self._tell(items)
+                yield from self._tell(group)
                 continue
-            while waiting and waiting[0] < number:  # it has no items: it failed, or was cut off
-                self._add_generation(waiting.pop(0), [])
-            if waiting and waiting[0] == number:
-                waiting.pop(0)
-            self._add_generation(number, items)
-        for number in waiting:
-            self._add_generation(number, [])
-        return self._steps
+            while generations and (waiting := next(iter(generations))) < number:
+                # It has no items: it failed, or was cut off.
+                yield self._generation(generations.pop(waiting), [])
+            yield self._generation(generations.pop(number, None), group)
+        while generations:
+            yield self._generation(generations.pop(next(iter(generations))), [])
 
-    def _tell(self, items: list[Item]) -> None:
+    def _tell(self, items: list[Item]) -> Iterator[Json]:
         [first, *_] = items
         if first.get("type") == CONTEXT_BOUNDARY:
-            self._steps.append(self._boundary(first))
-        elif first.get("type") in _RESULT_TYPES and self._steps:
-            self._add_results(self._steps[-1], items)
+            yield self._boundary(first)
+        elif first.get("type") in _RESULT_TYPES and self._last is not None:
+            self._add_results(self._last, items)
         elif _is_agents(first):
             step = self._agent_step(items)
-            if self._generations:
+            if self._has_generations:
                 step["is_copied_context"] = True
-            self._steps.append(step)
+            yield step
         else:
-            self._steps.append(self._told(first))
+            yield self._told(first)
 
     def _add_results(self, step: Json, items: list[Item]) -> None:
         """Results that no call is known for belong to what was done last."""
@@ -113,9 +134,8 @@ class Steps:
         result: Json = {"content": content_of(item.get("content"), self._media)}
         return result if role == "user" else {**result, "extra": {"role": role}}
 
-    def _add_generation(self, number: int, items: list[Item]) -> None:
+    def _generation(self, generation: AgentStep | None, items: list[Item]) -> Json:
         step = self._agent_step(items)
-        generation = self._generations.get(number)
         if generation is not None:
             step |= known(
                 {
@@ -126,7 +146,7 @@ class Steps:
                 }
             )
             step["extra"] = _extra(generation) | step.get("extra", {})
-        self._steps.append({name: value for name, value in step.items() if name != "extra" or value})
+        return {name: value for name, value in step.items() if name != "extra" or value}
 
     def _agent_step(self, items: list[Item]) -> Json:
         messages = [item for item in items if item.get("type", "message") == "message"]
@@ -186,7 +206,7 @@ class Steps:
 _TIMES = ("started_at", "completed_at", "duration_ms")
 
 
-def _groups(items: Sequence[Item], has_generations: bool) -> Iterator[tuple[int | None, list[Item]]]:
+def _groups(items: Iterable[Item]) -> Iterator[tuple[int | None, list[Item]]]:
     """The items of each step of the agent together; of what has no number, an answer with its calls and results."""
     group: list[Item] = []
     number: int | None = None
@@ -202,6 +222,10 @@ def _groups(items: Sequence[Item], has_generations: bool) -> Iterator[tuple[int 
         group.append(item)
     if group:
         yield number, group
+
+
+def _nothing_done() -> Json:
+    return {"source": "system", "message": "The run ended before anything was said."}
 
 
 def _is_agents(item: Item) -> bool:
@@ -256,18 +280,18 @@ def _reasoning(item: Item) -> str:
     return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
 
 
-def _metrics(generation: Generation) -> Json | None:
+def _metrics(generation: AgentStep) -> Json | None:
     usage, extra = generation.usage, generation.extra
-    prompt, cached = usage.input_tokens, usage.input_tokens_details.cached_tokens
+    prompt, cached = usage.tokens_in, usage.cached_tokens
     ids, log_probs = _ints(_first(extra, _COMPLETION_IDS)), _numbers(_first(extra, _LOG_PROBS))
     more = {
-        "reasoning_tokens": usage.output_tokens_details.reasoning_tokens,
-        "cache_creation_input_tokens": usage.input_tokens_details.cache_creation_tokens,
-        "total_tokens": usage.total_tokens,
+        "reasoning_tokens": usage.tokens_reasoning,
+        "cache_creation_input_tokens": usage.cache_creation_tokens,
+        "total_tokens": usage.tokens_total,
     }
     metrics = {
         "prompt_tokens": prompt,
-        "completion_tokens": usage.output_tokens,
+        "completion_tokens": usage.tokens_out,
         "cached_tokens": None if cached is None or prompt is None or cached > prompt else cached,
         "cost_usd": finite_number(extra.get(_COST)),
         "prompt_token_ids": _ints(_first(extra, _PROMPT_IDS)),
@@ -279,7 +303,7 @@ def _metrics(generation: Generation) -> Json | None:
     return known(metrics) or None
 
 
-def _extra(generation: Generation) -> Json:
+def _extra(generation: AgentStep) -> Json:
     start, end = unix_nano(generation.started_at), unix_nano(generation.ended_at)
     said = {
         "started_at": generation.started_at,
@@ -289,7 +313,7 @@ def _extra(generation: Generation) -> Json:
         "response_id": generation.response_id,
         "request_id": generation.request_id,
         "error": generation.error,
-        "unfinished": True if generation.unfinished else None,
+        "unfinished": True if generation.is_unfinished else None,
     }
     return known({**{name: value for name, value in generation.extra.items() if name not in _IN_METRICS}, **said})
 

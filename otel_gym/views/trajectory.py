@@ -12,8 +12,9 @@ from typing import Any
 
 from otel_gym import conventions as names
 from otel_gym.content import safe_json
+from otel_gym.records.output import boundary_of
 from otel_gym.records.steps import AgentStep, Entry, ToolResult, UserMessage, iso_time
-from otel_gym.records.trajectory import AgentTelemetry, Gap, Trajectory, boundary_of, trajectory_of
+from otel_gym.records.trajectory import AgentTelemetry, Gap, Trajectory, trajectory_of
 from otel_gym.store.json_text import parsed
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, SpanEvent, StoredSpan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from otel_gym.ingest.codex import read_codex
-from otel_gym.records.trajectory import boundary_of
+from otel_gym.records.output import boundary_of
 from otel_gym.store.span import STATUS_ERROR
 from tests.ingest.codex_sessions import SESSIONS, Spans, attribute, event, only, records, said, session, until, write
 

@@ -8,6 +8,8 @@ Read are the versions 2.0.70 to 2.1.332. What an unknown newer one adds is count
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,14 @@ from otel_gym.ingest.claude_code.session_files import (
     SessionFiles,
     find_sessions,
 )
-from otel_gym.ingest.claude_code.session_spans import add_spans
+from otel_gym.ingest.claude_code.session_steps import agent_run
 from otel_gym.ingest.claude_code.stream_json import StreamReader
 from otel_gym.ingest.files import with_damage
 from otel_gym.ingest.imported import ImportedRollout
+from otel_gym.records.steps import AgentRun
+from otel_gym.tracing.content_policy import ContentPolicy
 
-__all__ = ["read_claude_code"]
+__all__ = ["SessionRun", "claude_code_runs", "read_claude_code"]
 
 
 def read_claude_code(path: Path) -> list[ImportedRollout]:
@@ -37,25 +41,53 @@ def read_claude_code(path: Path) -> list[ImportedRollout]:
     A rollout for each session; a fork holds only what its session added, and says which one it continues. A file that
     is no session is passed over; one that cannot be read is damage. OSError for ``path`` itself; SourceError.
     """
+    from otel_gym.ingest.claude_code.session_spans import add_spans
+
     unreadable: list[str] = []
+    rollouts: list[ImportedRollout] = []
+    for rollout, session in _sessions(path, unreadable):
+        add_spans(rollout, session)
+        if len(rollout.spans) > 1 or rollout.damage:
+            rollouts.append(rollout)
+    return with_damage(rollouts, unreadable)
+
+
+def claude_code_runs(path: Path, policy: ContentPolicy, damage: list[str]) -> Iterator[SessionRun]:
+    """The same sessions, each as the steps of its agents and one at a time: what needs no spans is made from these.
+
+    ``damage``: what could not be read. OSError for ``path`` itself; SourceError.
+    """
+    for rollout, session in _sessions(path, damage):
+        damage += rollout.damage
+        if session.main.turns:
+            version = session.versions[-1] if session.versions else None
+            yield SessionRun(rollout.identity_id, agent_run(session, rollout, policy), version)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRun:
+    """A session: the rollout that an import makes of it, its main agent, and the version of the harness."""
+
+    rollout_id: str
+    run: AgentRun
+    version: str | None
+
+
+def _sessions(path: Path, unreadable: list[str]) -> Iterator[tuple[ImportedRollout, SessionLog]]:
     sessions = find_sessions(path, unreadable)
     copies = Copies(several=len(sessions) > 1)
     beginnings = Beginnings(sessions)
     imported = {session.head.session_id for session in sessions}
-    rollouts: list[ImportedRollout] = []
     for session in sessions:
         earlier = beginnings.before(session)
         for other in earlier:
             if other.head.session_id not in imported:
                 copies.learn(other.paths[0], other.head.session_id)
         copies.begin(earlier[0].head.session_id if earlier else None, session.head.first_ns)
-        rollout = _read_session(session, copies)
-        if len(rollout.spans) > 1 or rollout.damage:
-            rollouts.append(rollout)
-    return with_damage(rollouts, unreadable)
+        yield _read_session(session, copies)
 
 
-def _read_session(files: SessionFiles, copies: Copies) -> ImportedRollout:
+def _read_session(files: SessionFiles, copies: Copies) -> tuple[ImportedRollout, SessionLog]:
     head = files.head
     rollout = ImportedRollout(head.source, head.session_id, [], service=AGENT)
     first_index = 0
@@ -72,8 +104,7 @@ def _read_session(files: SessionFiles, copies: Copies) -> ImportedRollout:
         session.main.open_turn("turn without calls", 0, None)
     for path in files.agents:
         _read_agent(path, session, rollout)
-    add_spans(rollout, session)
-    return rollout
+    return rollout, session
 
 
 def _written_ns(files: SessionFiles) -> int:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from otel_gym.ingest.claude_code.lines import json_text
+from otel_gym.records.output import boundary_item
 from otel_gym.records.steps import ContextBoundary, iso_time
-from otel_gym.records.trajectory import boundary_item
 from otel_gym.wire.items.shapes import Item, function_output_item, message_item
 from otel_gym.wire.usage import token_count
 

@@ -1,0 +1,154 @@
+"""What the agents of a session did → their steps, as the reader of its spans would find them, without the spans.
+
+A long session is read once and given on a step at a time; what was given on is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from otel_gym.ingest.claude_code.agent_log import AgentLog, BoundaryNote, Call, Note, ToolRun, UserNote
+from otel_gym.ingest.claude_code.lines import json_text
+from otel_gym.ingest.claude_code.session import SessionLog, name_of, number_of
+from otel_gym.ingest.claude_code.spawning import spawned_by_runs
+from otel_gym.ingest.imported import ImportedRollout
+from otel_gym.records.output import boundary_of
+from otel_gym.records.steps import AgentRun, AgentStep, Entry, ToolResult, UserMessage, iso_time
+from otel_gym.store.json_text import parsed
+from otel_gym.tracing.content_policy import ContentPolicy
+from otel_gym.wire.usage import TokenStats, token_stats
+
+
+def agent_run(session: SessionLog, rollout: ImportedRollout, policy: ContentPolicy) -> AgentRun:
+    """The main agent, with the agents that it started in it. ``rollout`` says by which ids its spans would go."""
+    return _RunMaker(session, rollout, policy).made()
+
+
+class _RunMaker:
+    def __init__(self, session: SessionLog, rollout: ImportedRollout, policy: ContentPolicy) -> None:
+        self._session = session
+        self._rollout = rollout
+        self._policy = policy
+        self._trace_id = f"{rollout.trace_id:032x}"
+        self._spawned = spawned_by_runs(session)
+        self._added: set[str] = set()
+
+    def made(self) -> AgentRun:
+        session = self._session
+        for log in (session.main, *session.agents.values()):
+            log.forget_records()
+        main = self._run_of(session.main, None)
+        by_call = {log.agent_id for spawned in self._spawned.values() for log in spawned}
+        for log in sorted(session.agents.values(), key=lambda log: log.agent_id in by_call):
+            self._add_subagent(main, log, None)
+        return main
+
+    def _add_subagent(self, parent: AgentRun, log: AgentLog, run: ToolRun | None) -> None:
+        if log.agent_id is None or log.agent_id in self._added:
+            return
+        self._added.add(log.agent_id)
+        made = self._run_of(log, run)
+        if log.turns:
+            parent.subagents.append(made)
+
+    def _run_of(self, log: AgentLog, run: ToolRun | None) -> AgentRun:
+        totals = log.totals
+        said_ms = run.extra.get("duration_ms") if run is not None else None
+        duration_ms = totals.duration_ms if said_ms is None else number_of(said_ms)
+        made = AgentRun(
+            self._entries(log),
+            agent=name_of(log, run),
+            source=self._rollout.source,
+            session_id=self._session.session_id,
+            duration_ms=_duration_ms(log) if duration_ms is None else duration_ms,
+            total_cost_usd=totals.cost_usd,
+            provider_usage=totals.usage,
+            dropped_records=log.dropped,
+            agent_id=log.agent_id,
+            spawned_by=run.call_id if run else log.spawned_by,
+        )
+        for tool in (tool for turn in log.turns for call in turn.calls for tool in call.runs):
+            for spawned in self._spawned.get(id(tool), ()):
+                self._add_subagent(made, spawned, tool)
+        return made
+
+    def _entries(self, log: AgentLog) -> Iterator[Entry]:
+        for turn in log.turns:
+            waiting: list[Note | Call] = sorted([*turn.notes, *turn.calls], key=_order)
+            turn.notes.clear()
+            turn.calls.clear()
+            for entry in waiting:
+                if isinstance(entry, Call):
+                    yield self._step(log, entry)
+                elif isinstance(entry, UserNote | BoundaryNote):
+                    yield from self._told(entry)
+
+    def _told(self, note: UserNote | BoundaryNote) -> Iterator[Entry]:
+        item = parsed(self._policy.text(note.item if isinstance(note, UserNote) else note.item()))
+        if isinstance(item, dict):
+            yield UserMessage(item) if isinstance(note, UserNote) else boundary_of(item)
+
+    def _step(self, log: AgentLog, call: Call) -> AgentStep:
+        log.calls.pop(call.key, None)
+        items = parsed(self._policy.text(f"[{','.join(call.items())}]"))
+        call.places.clear()
+        is_known = call.time_known
+        owner = "main" if log.agent_id is None else f"agent {log.agent_id}"
+        return AgentStep(
+            items=[item for item in items if isinstance(item, dict)],
+            results=[self._result(run) for run in sorted(call.runs, key=_arrival) if run.result is not None],
+            model=call.model or self._session.model_of(call),
+            stop_reason=None if call.is_cut else call.stop_reason,
+            response_id=call.response_id,
+            request_id=call.request_id,
+            started_at=iso_time(self._session.start_of(call)) if is_known else None,
+            ended_at=iso_time(call.ended_ns) if is_known else None,
+            usage=_usage(call.usage),
+            provider_usage=call.usage,
+            extra={
+                "trace_id": self._trace_id,
+                "span_id": f"{self._rollout.span_id(owner, 'chat', call.key):016x}",
+            },
+        )
+
+    def _result(self, run: ToolRun) -> ToolResult:
+        output = parsed(self._policy.text(run.result or ""))
+        run.result = None
+        error = parsed(self._policy.text(json_text(run.error))) if run.error else {}
+        ended_ns = run.ended_ns if run.time_known else None
+        return ToolResult(
+            call_id=run.call_id,
+            output=output["content"] if isinstance(output, dict) else output,
+            started_at=iso_time(run.started_ns) if run.time_known else None,
+            completed_at=iso_time(ended_ns),
+            duration_ms=None if ended_ns is None else (ended_ns - run.started_ns) / 10**6,
+            error_message=error.get("message"),
+            error_data=error.get("data"),
+            extra=parsed(self._policy.text(json_text(run.extra))) if run.extra else {},
+        )
+
+
+def _order(entry: Note | Call) -> tuple[int, int]:
+    """What was said comes before what was made of it."""
+    return (entry.index, 0) if isinstance(entry, Call) else (entry.index, -1)
+
+
+def _arrival(run: ToolRun) -> int:
+    return run.arrival or 0
+
+
+def _usage(usage: dict[str, Any] | None) -> TokenStats:
+    """With the total as a model-call span would have it: the sum of both."""
+    stats = token_stats(usage)
+    if stats.tokens_in is None or stats.tokens_out is None:
+        return replace(stats, tokens_total=None)
+    return replace(stats, tokens_total=stats.tokens_in + stats.tokens_out)
+
+
+def _duration_ms(log: AgentLog) -> float | None:
+    if not log.turns or not all(turn.has_known_times() for turn in log.turns):
+        return None
+    times = [turn.times() for turn in log.turns]
+    return (max(end for _, end in times) - min(start for start, _ in times)) / 10**6
