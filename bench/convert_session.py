@@ -9,23 +9,16 @@ import gc
 import sys
 from pathlib import Path
 
-from otel_gym.ingest.claude_code import read_claude_code
-from otel_gym.ingest.spans import stored_spans
-from otel_gym.store.reader import RolloutSpans
-from otel_gym.views.atif import atif_of
-from otel_gym.views.trajectory import trajectories
+from otel_gym.ingest.claude_code import claude_code_runs
+from otel_gym.tracing.content_policy import DEFAULT_POLICY
+from otel_gym.views.atif import atif_files_of_run
 
 
-def convert(session: Path, folder: Path) -> None:
-    for rollout in read_claude_code(session):
-        spans = stored_spans(rollout)
-        rollout.spans.clear()
-        for trajectory in trajectories(RolloutSpans(None, rollout.identity_id, spans)):
-            spans.clear()
-            export = atif_of(trajectory, rollout_id=rollout.identity_id)
-            del trajectory
-            for name, content in export.files().items():
-                (folder / name).write_bytes(content)
+def convert(path: Path, folder: Path) -> None:
+    for session in claude_code_runs(path, DEFAULT_POLICY, []):
+        files = atif_files_of_run(session.run, rollout_id=session.rollout_id, agent_version=session.version)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
 
 
 if __name__ == "__main__":

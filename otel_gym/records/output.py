@@ -37,7 +37,9 @@ def items_of_step(step: AgentStep, number: int) -> Iterator[Item]:
 
 def said_item(item: Item) -> Item:
     """The item as a model or user said it: its type is a text, and nothing in it goes by a name of ours."""
-    said = {name: value for name, value in item.items() if name not in (STEP_NO, EXECUTION)}
+    said = dict(item)
+    for name in (STEP_NO, EXECUTION):
+        said.pop(name, None)
     if not isinstance(said.get("type", ""), str):
         said["type"] = str(said["type"])
     return said

@@ -113,21 +113,23 @@ def iso_time(unix_nano: int | None) -> str | None:
     if unix_nano is None:
         return None
     seconds, rest = divmod(unix_nano, 10**9)
-    days, second = divmod(seconds, 86400)
     microseconds = rest // 1000
     fraction = f"{microseconds:06d}" if microseconds % 1000 else f"{microseconds // 1000:03d}"
-    return f"{_date(days)}T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}.{fraction}Z"
+    return f"{_to_the_second(seconds)}.{fraction}Z"
 
 
-@lru_cache(maxsize=64)
-def _date(days: int) -> str:
-    return (_EPOCH + timedelta(days)).date().isoformat()
+@lru_cache(maxsize=1024)  # what follows on each other is near in time
+def _to_the_second(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
 
 
 def unix_nano(iso: str | None) -> int | None:
     """ISO 8601 as UTC nanoseconds; None for what is no time, names no zone, or is none that a span can have."""
-    if not isinstance(iso, str):
-        return None
+    return _unix_nano(iso) if isinstance(iso, str) else None
+
+
+@lru_cache(maxsize=1024)  # one time is asked for again and again: the end of a call is the start of its tools
+def _unix_nano(iso: str) -> int | None:
     try:
         moment = datetime.fromisoformat(iso)
     except ValueError:

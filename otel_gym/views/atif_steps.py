@@ -6,13 +6,13 @@ is a step too. What is unknown is absent; what ATIF has no field for stands in `
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from otel_gym.content import finite_number, known
 from otel_gym.records.output import CONTEXT_BOUNDARY, EXECUTION, STEP_NO
 from otel_gym.records.steps import AgentStep, unix_nano
+from otel_gym.store.json_text import parsed
 from otel_gym.views.atif_content import Media, content_of, joined
 from otel_gym.wire.items.shapes import CALL_TYPES, OUTPUT_TYPES, Item, objects_of
 
@@ -268,10 +268,7 @@ def _arguments(item: Item) -> tuple[Json, Any]:
     text = item.get("arguments")
     if isinstance(text, dict):
         return text, None
-    try:
-        arguments = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        arguments = None
+    arguments = parsed(text)
     return (arguments, None) if isinstance(arguments, dict) else ({}, text)
 
 

@@ -142,9 +142,9 @@ def _arrival(run: ToolRun) -> int:
 def _usage(usage: dict[str, Any] | None) -> TokenStats:
     """With the total as a model-call span would have it: the sum of both."""
     stats = token_stats(usage)
-    if stats.tokens_in is None or stats.tokens_out is None:
-        return replace(stats, tokens_total=None)
-    return replace(stats, tokens_total=stats.tokens_in + stats.tokens_out)
+    is_known = stats.tokens_in is not None and stats.tokens_out is not None
+    total = (stats.tokens_in or 0) + (stats.tokens_out or 0) if is_known else None
+    return stats if stats.tokens_total == total else replace(stats, tokens_total=total)
 
 
 def _duration_ms(log: AgentLog) -> float | None:
