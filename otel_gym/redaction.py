@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -150,8 +150,10 @@ class Redactor:
                 if not _SIMPLE.issuperset(map(type, items)):
                     return False
                 texts += [item for item in items if type(item) is str]
-        if not texts:
-            return True
+        return not texts or self.are_clean(texts)
+
+    def are_clean(self, texts: Sequence[str]) -> bool:
+        """That ``text`` would give each back as it is; False also where that cannot be told in one pass."""
         if self._anchors and self._findings(TEXTS_SEPARATOR.join(texts)):
             return False
         return not self._patterns or all(self._without_patterns(text) is text for text in texts)

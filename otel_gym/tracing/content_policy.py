@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,10 @@ class ContentPolicy:
         """Attributes as they may be stored and sent."""
         attributes = self.redactor.attributes(attributes)
         return attributes if self.media else {name: _without_media(value) for name, value in attributes.items()}
+
+    def are_clean(self, texts: Sequence[str]) -> bool:
+        """That ``text`` would give each back as it is; False also where that cannot be told in one pass."""
+        return self.media and self.redactor.are_clean(texts)
 
     def text(self, text: str) -> str:
         """A name or a status message as it may be stored and sent."""

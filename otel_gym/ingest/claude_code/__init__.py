@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from otel_gym.ingest.claude_code.agent_log import AgentLog
+from otel_gym.ingest.claude_code.common_lines import Line, common_line
+from otel_gym.ingest.claude_code.common_records import read_common
 from otel_gym.ingest.claude_code.copies import Copies
-from otel_gym.ingest.claude_code.lines import Damage, parse, rows
+from otel_gym.ingest.claude_code.lines import Damage, Row, parse, records, rows
 from otel_gym.ingest.claude_code.records import read_row
 from otel_gym.ingest.claude_code.request_bodies import RequestBodies
 from otel_gym.ingest.claude_code.session import AGENT, SessionLog
@@ -130,6 +132,8 @@ def _read_transcript(path: Path, session: SessionLog, copies: Copies, damage: Da
     """Returns the place behind its last record."""
     copies.look_ahead(path, session.session_id, damage.first_index)
     session.bodies.append(RequestBodies(path))
+    if copies.are_none():
+        return _read_alone(path, session, damage)
     index, copied_index = damage.first_index, None
     for index, row in rows(path, damage):
         owner = copies.owner(row, index, session.session_id)
@@ -143,6 +147,18 @@ def _read_transcript(path: Path, session: SessionLog, copies: Copies, damage: Da
             copied_index = None
         copies.saw(row, session.session_id)
         read_row(session, session.log_of(row), row, index, damage)
+    return index + 1
+
+
+def _read_alone(path: Path, session: SessionLog, damage: Damage) -> int:
+    """Of a session that shares no record with another."""
+    index = damage.first_index
+    found: Iterator[tuple[int, Row | Line]] = records(path, damage, common_line)
+    for index, row in found:
+        if isinstance(row, dict):
+            read_row(session, session.log_of(row), row, index, damage)
+        else:
+            read_common(session, session.main, row, index, damage)
     return index + 1
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from otel_gym.ingest.claude_code.lines import json_text
+from otel_gym.ingest.claude_code.common_lines import Block
+from otel_gym.ingest.claude_code.lines import json_text, text_of
 from otel_gym.records.output import boundary_item
 from otel_gym.records.steps import ContextBoundary, iso_time
 from otel_gym.wire.items.shapes import Item, function_output_item, message_item
@@ -20,7 +21,10 @@ from otel_gym.wire.usage import token_count
 
 @dataclass(slots=True)
 class ToolRun:
-    """A tool call, and its result (JSON) once that came. ``prompt``: what the subagent that it starts is told."""
+    """A tool call, and its output once that came: then it has an ``arrival``.
+
+    ``prompt``: what the subagent that it starts is told.
+    """
 
     call_id: str
     name: str
@@ -31,19 +35,32 @@ class ToolRun:
     agent_type: str | None = None
     prompt: str | None = None
     ended_ns: int | None = None
-    result: str | None = None
+    output: Any = None
     arrival: int | None = None
     error: dict[str, Any] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
+    def is_for_agent(self, given: Any) -> None:
+        """The call starts a subagent, of whom its arguments tell."""
+        told: dict[str, Any] = given if isinstance(given, dict) else {}
+        self.agent_type = text_of(told.get("subagent_type"))
+        self.prompt = text_of(told.get("prompt"))
+
+    def result(self) -> str | None:
+        """The output as JSON; a text as the object that it stands in."""
+        if self.arrival is None:
+            return None
+        return json_text({"content": self.output} if isinstance(self.output, str) else self.output)
+
     def output_item(self) -> Item:
-        output = None if self.result is None else json.loads(self.result)
-        return function_output_item(self.call_id, output["content"] if isinstance(output, dict) else output)
+        return function_output_item(self.call_id, self.output)
 
 
 @dataclass(slots=True)
 class Call:
-    """One message of the model. ``places`` holds (block index, item as JSON); ``is_cut``: its stream broke off."""
+    """One message of the model. ``places`` holds (block index, item as JSON, or the block that it is made of);
+    ``is_cut``: its stream broke off.
+    """
 
     key: str
     index: int
@@ -56,15 +73,19 @@ class Call:
     requested_model: str | None = None
     effort: str | None = None
     time_known: bool = False
-    places: list[tuple[int, str]] = field(default_factory=list)
+    places: list[tuple[int, str | Block]] = field(default_factory=list)
     usage: dict[str, Any] | None = None
+    usage_text: bytes = b""
     stop_reason: str | None = None
     is_cut: bool = False
     runs: list[ToolRun] = field(default_factory=list)
 
     def items(self) -> list[str]:
         """In the order in which the model made them."""
-        return [text for _, text in sorted(self.places, key=lambda place: place[0])]
+        return [said if isinstance(said, str) else json_text(said.item()) for said in self.said()]
+
+    def said(self) -> list[str | Block]:
+        return [said for _, said in sorted(self.places, key=lambda place: place[0])]
 
     def ends_with_tools(self) -> int:
         """When the last of its tools was done."""
@@ -168,6 +189,12 @@ class Totals:
     usage: dict[str, Any] | None = None
 
 
+def _text_of(said: str | Block | ToolRun) -> str:
+    if isinstance(said, str):
+        return said
+    return json_text(said.output_item() if isinstance(said, ToolRun) else said.item())
+
+
 class AgentLog:
     """Fed in the order of the source. ``last_ns``: the last time that was named."""
 
@@ -184,7 +211,7 @@ class AgentLog:
         self.parent_agent_id: str | None = None
         self.dropped = 0
         # What each record said, by its uuid: a compaction names the records that it keeps.
-        self.said: dict[str, tuple[str | ToolRun, ...]] = {}
+        self.said: dict[str, tuple[str | Block | ToolRun, ...]] = {}
         # What it was started with: records of another session or agent.
         self.inherited: AgentLog | None = None
         self._early: list[Note] = []
@@ -210,7 +237,7 @@ class AgentLog:
         """What the model does next is a turn of its own, though the source shows nobody who asked for it."""
         self._turn_is_over = True
 
-    def note_said(self, uuid: Any, said: str | ToolRun) -> None:
+    def note_said(self, uuid: Any, said: str | Block | ToolRun) -> None:
         if isinstance(uuid, str):
             self.said[uuid] = (*self.said.get(uuid, ()), said)
 
@@ -284,7 +311,7 @@ class AgentLog:
     def texts_of(self, uuids: list[str]) -> list[str]:
         """The items of the records with these uuids, those that said something."""
         found = (said for uuid in uuids for said in self.said.get(uuid, ()))
-        return [said if isinstance(said, str) else json_text(said.output_item()) for said in found]
+        return [_text_of(said) for said in found]
 
     def uuids_between(self, first: str, last: str) -> list[str]:
         uuids = list(self.said)
@@ -303,7 +330,7 @@ class AgentLog:
                 items = ([] if entry.boundary == "replace" else items) + entry.summary + entry.kept
             elif isinstance(entry, Call):
                 items += entry.items()
-                runs = sorted((run for run in entry.runs if run.result is not None), key=lambda run: run.arrival or 0)
+                runs = sorted((run for run in entry.runs if run.arrival is not None), key=lambda run: run.arrival or 0)
                 items += [json_text(run.output_item()) for run in runs]
         return items
 

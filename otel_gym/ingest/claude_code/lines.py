@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -66,6 +66,10 @@ class Damage:
         return self.texts + ([f"{self.path}: {more} more lines that are no JSON object"] if more > 0 else [])
 
 
+def text_of(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
 def json_text(value: Any) -> str:
     """Compact JSON; msgspec is several times faster, and refuses what has to be replaced."""
     try:
@@ -91,8 +95,22 @@ def rows(path: Path, damage: Damage) -> Iterator[tuple[int, Row]]:
 
     ``type`` is a text, and so is ``uuid`` if it is there.
     """
+    return records(path, damage, lambda line: None)
+
+
+Common = TypeVar("Common")
+
+
+def records(
+    path: Path, damage: Damage, read_common: Callable[[bytes], Common | None]
+) -> Iterator[tuple[int, Row | Common]]:
+    """``rows``, and what ``read_common`` makes of a line that it takes."""
     with path.open("rb") as lines:
         for index, line in enumerate(lines, damage.first_index):
+            common = read_common(line)
+            if common is not None:
+                yield index, common
+                continue
             if line.isspace():
                 continue
             try:

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 from otel_gym.ingest.claude_code.agent_log import AgentLog, BoundaryNote, Call, FailedCall, ToolRun
-from otel_gym.ingest.claude_code.lines import Damage, Row, json_text
-from otel_gym.ingest.claude_code.session import SessionLog, call_key, number_of, text_of
+from otel_gym.ingest.claude_code.common_lines import SYNTHETIC_MODEL
+from otel_gym.ingest.claude_code.lines import Damage, Row, json_text, text_of
+from otel_gym.ingest.claude_code.session import SessionLog, call_key, number_of
 from otel_gym.ingest.claude_code.tool_results import add_result, notice_of
 from otel_gym.records.steps import unix_nano
 from otel_gym.wire.items.messages import item_of_block, media_part
 from otel_gym.wire.items.shapes import Item, message_item, objects_of, text_part
 from otel_gym.wire.usage import token_count
 
-_SYNTHETIC_MODEL = "<synthetic>"
 _AGENT_TOOLS = frozenset({"Agent", "Task"})
 _NOTICE = "<task-notification>"
 _INTERRUPTION = "[Request interrupted by user"
@@ -115,7 +115,7 @@ def _read_assistant(session: SessionLog, log: AgentLog, row: Row, index: int, da
     if not isinstance(message, dict):
         damage.unknown(index, "an assistant record without a message")
         return
-    if message.get("model") == _SYNTHETIC_MODEL or row.get("isApiErrorMessage") is True:
+    if message.get("model") == SYNTHETIC_MODEL or row.get("isApiErrorMessage") is True:
         _read_failure(log, row, message, index)
         return
     if row.get("uuid") in log.said:
@@ -141,25 +141,30 @@ def _describe(call: Call, row: Row, message: Row) -> None:
 
 
 def _read_block(log: AgentLog, call: Call, row: Row, place: int, block: Item, index: int, time_ns: int | None) -> None:
-    numbered = token_count(row.get("apiBlockIndex"))
+    given, numbered = block, token_count(row.get("apiBlockIndex"))
     if numbered is not None and any(number == numbered for number, _ in call.places):
         return
+    if block.get("type") == "tool_use" and not isinstance(block.get("input"), str | None):
+        block = {**block, "input": json_text(block["input"])}  # as it will be stored, and an item takes it as it is
     text = json_text(item_of_block("assistant", block))
     call.places.append((len(call.places) if numbered is None else numbered, text))
     log.note_said(row.get("uuid"), text)
     call_id = text_of(block.get("id"))
     if block.get("type") == "tool_use" and call_id and call_id not in log.runs:
-        run = log.runs[call_id] = _run_of(call_id, block, index, log.last_ns, time_ns is not None)
+        run = log.runs[call_id] = _run_of(call_id, given, index, log.last_ns, time_ns is not None)
         call.runs.append(run)
 
 
 def _run_of(call_id: str, block: Item, index: int, started_ns: int, time_known: bool) -> ToolRun:
     name, given = str(block.get("name")), block.get("input")
     run = ToolRun(call_id, name, json_text({} if given is None else given), index, started_ns, time_known)
-    if name in _AGENT_TOOLS and isinstance(given, dict):
-        run.agent_type = text_of(given.get("subagent_type"))
-        run.prompt = text_of(given.get("prompt"))
+    if is_agent_tool(name):
+        run.is_for_agent(given)
     return run
+
+
+def is_agent_tool(name: str) -> bool:
+    return name in _AGENT_TOOLS
 
 
 def _read_failure(log: AgentLog, row: Row, message: Row, index: int) -> None:
@@ -208,12 +213,12 @@ def _read_result(
     if run is None:
         damage.orphan(index, call_id)
         return
-    if run.result is not None:
+    if run.arrival is not None:
         return
     run.ended_ns = max(log.moment(time_ns), run.started_ns)
     run.time_known = run.time_known and time_ns is not None
     run.arrival = log.next_arrival()
-    add_result(run, block, row.get("toolUseResult"), row.get("toolDenialKind"))
+    add_result(run, block.get("content"), block.get("is_error"), row.get("toolUseResult"), row.get("toolDenialKind"))
     log.note_said(row.get("uuid"), run)
 
 

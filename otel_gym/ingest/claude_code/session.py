@@ -6,7 +6,7 @@ from typing import Any
 
 from otel_gym.content import finite_number
 from otel_gym.ingest.claude_code.agent_log import AgentLog, Call, ToolRun
-from otel_gym.ingest.claude_code.lines import Row
+from otel_gym.ingest.claude_code.lines import Row, text_of
 from otel_gym.ingest.claude_code.request_bodies import RequestBodies
 from otel_gym.records.steps import iso_time
 
@@ -105,10 +105,6 @@ def call_key(row: Row, index: int) -> str:
     if not any(ids):
         return f"record {row.get('uuid') or index}"
     return " ".join(one or "-" for one in ids)
-
-
-def text_of(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def number_of(value: Any) -> float | None:

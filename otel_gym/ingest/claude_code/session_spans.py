@@ -172,7 +172,7 @@ class _SpanMaker:
                 "gen_ai.tool.type": "function",
                 "gen_ai.tool.call.id": run.call_id,
                 "gen_ai.tool.call.arguments": run.arguments,
-                "gen_ai.tool.call.result": run.result,
+                "gen_ai.tool.call.result": run.result(),
                 names.TOOL_INDEX: run.arrival,
                 names.TOOL_ERROR: json_text(run.error) if run.error else None,
                 names.TOOL_EXTRA: _extra(run),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from otel_gym.ingest.claude_code.agent_log import AgentLog, BoundaryNote, Call, Note, ToolRun, UserNote
+from otel_gym.ingest.claude_code.common_lines import Block
 from otel_gym.ingest.claude_code.lines import json_text
 from otel_gym.ingest.claude_code.session import SessionLog, name_of, number_of
 from otel_gym.ingest.claude_code.spawning import spawned_by_runs
@@ -18,6 +19,7 @@ from otel_gym.records.output import boundary_of
 from otel_gym.records.steps import AgentRun, AgentStep, Entry, ToolResult, UserMessage, iso_time
 from otel_gym.store.json_text import parsed
 from otel_gym.tracing.content_policy import ContentPolicy
+from otel_gym.wire.items.shapes import Item
 from otel_gym.wire.usage import TokenStats, token_stats
 
 
@@ -75,13 +77,17 @@ class _RunMaker:
         return made
 
     def _entries(self, log: AgentLog) -> Iterator[Entry]:
+        owner = "main" if log.agent_id is None else f"agent {log.agent_id}"
         for turn in log.turns:
-            waiting: list[Note | Call] = sorted([*turn.notes, *turn.calls], key=_order)
+            entries: list[Note | Call] = sorted([*turn.notes, *turn.calls], key=_order)
             turn.notes.clear()
             turn.calls.clear()
-            for entry in waiting:
+            # One look at all that a turn says costs a fraction of one at each text.
+            is_clean = self._policy.are_clean([text for entry in entries for text in _texts_of(entry)])
+            for entry in entries:
                 if isinstance(entry, Call):
-                    yield self._step(log, entry)
+                    log.calls.pop(entry.key, None)
+                    yield self._step(entry, owner, is_clean)
                 elif isinstance(entry, UserNote | BoundaryNote):
                     yield from self._told(entry)
 
@@ -90,15 +96,13 @@ class _RunMaker:
         if isinstance(item, dict):
             yield UserMessage(item) if isinstance(note, UserNote) else boundary_of(item)
 
-    def _step(self, log: AgentLog, call: Call) -> AgentStep:
-        log.calls.pop(call.key, None)
-        items = parsed(self._policy.text(f"[{','.join(call.items())}]"))
-        call.places.clear()
+    def _step(self, call: Call, owner: str, is_clean: bool) -> AgentStep:
         is_known = call.time_known
-        owner = "main" if log.agent_id is None else f"agent {log.agent_id}"
+        said = call.said()
+        call.places.clear()
         return AgentStep(
-            items=[item for item in items if isinstance(item, dict)],
-            results=[self._result(run) for run in sorted(call.runs, key=_arrival) if run.result is not None],
+            items=self._items(said, is_clean),
+            results=[self._result(run, is_clean) for run in sorted(call.runs, key=_arrival) if run.arrival is not None],
             model=call.model or self._session.model_of(call),
             stop_reason=None if call.is_cut else call.stop_reason,
             response_id=call.response_id,
@@ -113,21 +117,39 @@ class _RunMaker:
             },
         )
 
-    def _result(self, run: ToolRun) -> ToolResult:
-        output = parsed(self._policy.text(run.result or ""))
-        run.result = None
-        error = parsed(self._policy.text(json_text(run.error))) if run.error else {}
+    def _items(self, said: list[str | Block], is_clean: bool) -> list[Item]:
+        items = [parsed(one) if isinstance(one, str) else one.item() for one in said]
+        if not is_clean:
+            items = parsed(self._policy.text(json_text(items)))
+        return [item for item in items if isinstance(item, dict)]
+
+    def _result(self, run: ToolRun, is_clean: bool) -> ToolResult:
+        output, error, extra = run.output, run.error or {}, run.extra
+        if not is_clean:
+            output, error, extra = parsed(self._policy.text(json_text([output, error, extra])))
+        run.output, run.arguments = None, ""
         ended_ns = run.ended_ns if run.time_known else None
         return ToolResult(
             call_id=run.call_id,
-            output=output["content"] if isinstance(output, dict) else output,
+            output=output,
             started_at=iso_time(run.started_ns) if run.time_known else None,
             completed_at=iso_time(ended_ns),
             duration_ms=None if ended_ns is None else (ended_ns - run.started_ns) / 10**6,
             error_message=error.get("message"),
             error_data=error.get("data"),
-            extra=parsed(self._policy.text(json_text(run.extra))) if run.extra else {},
+            extra=extra,
         )
+
+
+def _texts_of(entry: Note | Call) -> Iterator[str]:
+    if not isinstance(entry, Call):
+        return
+    for said in entry.said():
+        yield from (said,) if isinstance(said, str) else said.texts()
+    for run in entry.runs:
+        yield run.output if isinstance(run.output, str) else json_text(run.output)
+        if run.error or any(isinstance(value, str) for value in run.extra.values()):
+            yield json_text([run.error, run.extra])
 
 
 def _order(entry: Note | Call) -> tuple[int, int]:

@@ -6,9 +6,8 @@ import re
 from typing import Any
 
 from otel_gym.ingest.claude_code.agent_log import ToolRun
-from otel_gym.ingest.claude_code.lines import json_text
 from otel_gym.wire.items.messages import tool_result_output
-from otel_gym.wire.items.shapes import Item, objects_of
+from otel_gym.wire.items.shapes import objects_of
 
 # What the harness calls it → how gym.tool.extra does. Only what is short: the output itself is the result.
 _FACTS = {
@@ -26,6 +25,7 @@ _FACTS = {
     "totalDurationMs": "duration_ms",
     "totalToolUseCount": "tool_use_count",
 }
+_PLACES = {name: place for place, name in enumerate(_FACTS)}
 _STREAMS = {"stdout": "has_stdout", "stderr": "has_stderr"}
 _EXIT_CODE = re.compile(r"^(?:Error: )?Exit code (\d+)")
 # How the result of a subagent ends where the harness keeps nothing beside it.
@@ -35,17 +35,16 @@ _WRAPPED = re.compile(r"^<tool_use_error>(.*)</tool_use_error>$", re.DOTALL)
 _REJECTED = ("The user doesn't want to proceed with this tool use", "User rejected tool use")
 
 
-def add_result(run: ToolRun, block: Item, noted: Any, denial: Any) -> None:
+def add_result(run: ToolRun, content: Any, is_error: Any, noted: Any, denial: Any) -> None:
     """``noted`` is what the harness keeps beside the result; ``denial``: why the tool was not let run."""
-    output = tool_result_output(block.get("content"))
-    run.result = json_text({"content": output} if isinstance(output, str) else output)
+    output = tool_result_output(content)
+    run.output = output
     if isinstance(noted, dict):
         _add_facts(run.extra, noted)
     text = _text_of(output)
     if run.prompt is not None and "agent_id" not in run.extra and (named := _AGENT_ID.search(text)):
         run.extra["agent_id"] = named[1]
     exit_code = _EXIT_CODE.match(text) or (_EXIT_CODE.match(noted) if isinstance(noted, str) else None)
-    is_error = block.get("is_error")
     if isinstance(is_error, bool):
         run.extra["is_error"] = is_error
     if is_error is not True:
@@ -61,10 +60,9 @@ def add_result(run: ToolRun, block: Item, noted: Any, denial: Any) -> None:
 
 
 def _add_facts(extra: dict[str, Any], noted: dict[str, Any]) -> None:
-    for name, ours in _FACTS.items():
-        value = noted.get(name)
-        if isinstance(value, str | int | float):
-            extra[ours] = value
+    for name in sorted(noted.keys() & _FACTS.keys(), key=_PLACES.__getitem__):
+        if isinstance(noted[name], str | int | float):
+            extra[_FACTS[name]] = noted[name]
     for name, ours in _STREAMS.items():
         if isinstance(noted.get(name), str):
             extra[ours] = bool(noted[name])

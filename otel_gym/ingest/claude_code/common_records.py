@@ -1,0 +1,83 @@
+"""What ``records`` does with the records that a long session is made of, for those that were read by their types."""
+
+from __future__ import annotations
+
+from otel_gym.ingest.claude_code.agent_log import AgentLog, Call, ToolRun
+from otel_gym.ingest.claude_code.common_lines import AssistantLine, Block, Line, ResultLine, ToolUseBlock
+from otel_gym.ingest.claude_code.lines import Damage, json_text, parse
+from otel_gym.ingest.claude_code.records import is_agent_tool
+from otel_gym.ingest.claude_code.session import SessionLog
+from otel_gym.ingest.claude_code.tool_results import add_result
+from otel_gym.records.steps import unix_nano
+
+
+def read_common(session: SessionLog, log: AgentLog, line: Line, index: int, damage: Damage) -> None:
+    if line.version != log.version:
+        log.version = line.version
+        session.versions.append(line.version)
+    if line.uuid in log.said:
+        return  # the same record again
+    if isinstance(line, AssistantLine):
+        _read_answer(log, line, index)
+    else:
+        _read_results(log, line, index, damage)
+
+
+def _read_answer(log: AgentLog, line: AssistantLine, index: int) -> None:
+    message, time_ns = line.message, unix_nano(line.timestamp)
+    ids = (line.request_ref or "-", line.request_id or "-", message.id or "-")
+    key = " ".join(ids) if ids != _NO_IDS else f"record {line.uuid or index}"
+    call = log.add_call(key, index, time_ns)
+    call.response_id = call.response_id or message.id or None
+    call.request_id = call.request_id or line.request_id or None
+    call.request_ref = call.request_ref or line.request_ref or None
+    call.model = call.model or message.model or None
+    call.requested_model = call.requested_model or line.requested_model or None
+    call.effort = call.effort or line.effort or None
+    call.stop_reason = message.stop_reason or call.stop_reason
+    usage = bytes(message.usage)
+    if usage != call.usage_text:  # else the line repeats it
+        call.usage_text = usage
+        counts = parse(usage)
+        if isinstance(counts, dict):
+            call.saw_usage(counts)
+    number = line.api_block_index
+    for block in message.content:
+        _read_block(log, call, line.uuid, None if number is None or number < 0 else number, block, index, time_ns)
+
+
+_NO_IDS = ("-", "-", "-")
+
+
+def _read_block(
+    log: AgentLog, call: Call, uuid: str, number: int | None, block: Block, index: int, time_ns: int | None
+) -> None:
+    if number is not None and any(place == number for place, _ in call.places):
+        return
+    if type(block) is ToolUseBlock:
+        given = block.input
+        block.arguments, block.input = json_text(given), {}
+    call.places.append((len(call.places) if number is None else number, block))
+    log.note_said(uuid, block)
+    if type(block) is ToolUseBlock and block.id and block.id not in log.runs:
+        run = ToolRun(block.id, block.name, str(block.arguments), index, log.last_ns, time_ns is not None)
+        if is_agent_tool(block.name):
+            run.is_for_agent(given)
+        log.runs[block.id] = run
+        call.runs.append(run)
+
+
+def _read_results(log: AgentLog, line: ResultLine, index: int, damage: Damage) -> None:
+    time_ns = unix_nano(line.timestamp)
+    for block in line.message.content:
+        run = log.run_of(block.tool_use_id)
+        if run is None:
+            damage.orphan(index, block.tool_use_id)
+            continue
+        if run.arrival is not None:
+            continue
+        run.ended_ns = max(log.moment(time_ns), run.started_ns)
+        run.time_known = run.time_known and time_ns is not None
+        run.arrival = log.next_arrival()
+        add_result(run, block.content, block.is_error, parse(line.tool_use_result), None)
+        log.note_said(line.uuid, run)
