@@ -17,8 +17,9 @@ from otel_gym.views.atif import atif_files_of_run
 def convert(path: Path, folder: Path) -> None:
     for session in claude_code_runs(path, DEFAULT_POLICY, []):
         files = atif_files_of_run(session.run, rollout_id=session.rollout_id, agent_version=session.version)
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
+        for name, pieces in files.items():
+            with (folder / name).open("wb") as file:
+                file.writelines(pieces)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -110,17 +110,20 @@ class AgentRun:
 
 def iso_time(unix_nano: int | None) -> str | None:
     """UTC nanoseconds as ISO 8601, to the microsecond (to the millisecond where it is a whole one)."""
-    if unix_nano is None:
-        return None
+    return None if unix_nano is None else _iso_time(unix_nano)
+
+
+@lru_cache(maxsize=1024)  # one time is asked for again and again: the end of a call is the start of its tools
+def _iso_time(unix_nano: int) -> str:
     seconds, rest = divmod(unix_nano, 10**9)
     microseconds = rest // 1000
     fraction = f"{microseconds:06d}" if microseconds % 1000 else f"{microseconds // 1000:03d}"
-    return f"{_to_the_second(seconds)}.{fraction}Z"
+    return f"{_to_the_minute(seconds // 60)}:{seconds % 60:02d}.{fraction}Z"
 
 
-@lru_cache(maxsize=1024)  # what follows on each other is near in time
-def _to_the_second(seconds: int) -> str:
-    return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
+@lru_cache(maxsize=64)  # what follows on each other is near in time
+def _to_the_minute(minutes: int) -> str:
+    return datetime.fromtimestamp(minutes * 60, UTC).isoformat()[:16]
 
 
 def unix_nano(iso: str | None) -> int | None:
@@ -128,12 +131,17 @@ def unix_nano(iso: str | None) -> int | None:
     return _unix_nano(iso) if isinstance(iso, str) else None
 
 
-@lru_cache(maxsize=1024)  # one time is asked for again and again: the end of a call is the start of its tools
+@lru_cache(maxsize=1024)
 def _unix_nano(iso: str) -> int | None:
     try:
         moment = datetime.fromisoformat(iso)
     except ValueError:
         return None
+    return nano_of(moment)
+
+
+def nano_of(moment: datetime) -> int | None:
+    """The same for a time; None where it names no zone."""
     if moment.tzinfo is None:
         return None
     since = moment - _EPOCH

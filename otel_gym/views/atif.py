@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any, Literal, get_args
 
 import orjson
 
@@ -37,6 +38,7 @@ Json = dict[str, Any]
 WrittenVersion = Literal["ATIF-v1.7", "ATIF-v1.8"]
 
 MAIN_FILE = "trajectory.json"
+_HELD_BYTES = 1024 * 1024
 # Stands for the id of a call that spawned a subagent, where none is known.
 _NO_CALL = ""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -107,11 +109,28 @@ def atif_of(
 
 def atif_files_of_run(
     run: AgentRun, *, rollout_id: str, version: WrittenVersion = "ATIF-v1.7", agent_version: str | None = None
-) -> dict[str, bytes]:
-    """The files of an agent's run, subagents embedded: each step is written and forgotten before the next is made."""
-    writer = _Writer(run.session_id or rollout_id, _checked(version), agent_version or "unknown", True, _written)
+) -> dict[str, Iterable[bytes]]:
+    """The files of an agent's run, in pieces to be written, subagents embedded. A step is a line.
+
+    Each step is a text before the next is made, so that a long run is never in memory as objects.
+    """
+    writer = _Writer(run.session_id or rollout_id, _checked(version), agent_version or "unknown", True, StepTexts)
     document = writer.document(told_by_run(run), rollout_id, {"rollout_id": rollout_id})
-    return {MAIN_FILE: atif_json(document), **writer.media.files}
+    media = {name: (content,) for name, content in writer.media.files.items()}
+    return {MAIN_FILE: _pieces(document, b"\n"), **media}
+
+
+def _pieces(document: Json, end: bytes) -> Iterator[bytes]:
+    """The text of a document whose steps are texts."""
+    steps, subagents = document.pop("steps"), document.pop("subagent_trajectories", ())
+    yield _line(document)[:-1] + b',"steps":[\n'
+    yield from steps.pieces()
+    yield b"\n]"
+    for number, subagent in enumerate(subagents):
+        yield b',"subagent_trajectories":[\n' if number == 0 else b",\n"
+        yield from _pieces(subagent, b"")
+    yield b"\n]}" if subagents else b"}"
+    yield end
 
 
 def _checked(version: str) -> str:
@@ -120,21 +139,47 @@ def _checked(version: str) -> str:
     return version
 
 
-def _written(step: Json) -> orjson.Fragment:
+def _line(value: Json) -> bytes:
     try:
-        return orjson.Fragment(orjson.dumps(step))
+        return orjson.dumps(value)
     except TypeError:  # as in atif_json
-        return orjson.Fragment(json.dumps(well_formed(step), ensure_ascii=False, separators=(",", ":")).encode())
+        return json.dumps(well_formed(value), ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _as_it_is(step: Json) -> Json:
-    return step
+class StepTexts:
+    """Steps as lines of JSON, in a file without a name once they are many."""
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._file: IO[bytes] | None = None
+
+    def append(self, step: Json) -> None:
+        line = _line(step)
+        self._lines.append(line)
+        self._size += len(line)
+        if self._size > _HELD_BYTES:
+            self._store()
+
+    def _store(self) -> None:
+        if self._file is None:
+            self._file = TemporaryFile()  # noqa: SIM115 - closed with its last piece
+        self._file.write(b",\n".join(self._lines))
+        self._lines, self._size = [b""], 0  # what follows is parted from what is stored
+
+    def pieces(self) -> Iterator[bytes]:
+        if self._file is not None:
+            with self._file as file:
+                file.seek(0)
+                while piece := file.read(_HELD_BYTES):
+                    yield piece
+        yield b",\n".join(self._lines)
 
 
 class _Writer:
     """Makes the documents of one rollout. ``files``: those of subagents that are not embedded.
 
-    ``finished`` makes of each step what stands in its document.
+    ``new_steps`` makes what takes the steps of a document.
     """
 
     def __init__(
@@ -143,13 +188,13 @@ class _Writer:
         version: str,
         agent_version: str,
         embeds: bool,
-        finished: Callable[[Json], Any] = _as_it_is,
+        new_steps: Callable[[], list[Json] | StepTexts] = list,
     ) -> None:
         self._session_id = session_id
         self._version = version
         self._agent_version = agent_version
         self._embeds = embeds
-        self._finished = finished
+        self._new_steps = new_steps
         self._ids: set[str] = set()
         self.media = Media()
         self.files: dict[str, Json] = {}
@@ -159,14 +204,14 @@ class _Writer:
         subagents, refs = self._subagents(told, trajectory_id)
         of_no_call = refs.pop(_NO_CALL, None)
         made = Steps(refs, self.media, has_generations=told.has_generations, refs_of_no_call=of_no_call)
-        steps: list[Any] = []
+        steps = self._new_steps()
         summary = Summary()
         has_audio = False
-        for step in made.made(told.items(), told.generations):
+        for step in told.steps(made):
             summary.add(step)
             has_audio = has_audio or _has_audio(step)
-            step["step_id"] = len(steps) + 1
-            steps.append(self._finished(step))
+            step["step_id"] = summary.steps
+            steps.append(step)
         agent = {
             "name": told.run.agent or "unknown",
             "version": self._agent_version,

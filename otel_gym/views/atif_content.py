@@ -36,6 +36,9 @@ def content_of(value: Any, media: Media) -> Any:
     """A text as it is; parts that are texts alone become one text, a line each."""
     if not isinstance(value, list):
         return value if isinstance(value, str) else ""
+    if len(value) == 1 and isinstance(value[0], dict) and isinstance(value[0].get("text"), str):
+        text: str = value[0]["text"]
+        return text
     parts = [_part(part, media) for part in objects_of(value)]
     if all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
@@ -44,6 +47,8 @@ def content_of(value: Any, media: Media) -> Any:
 
 def joined(contents: list[Any]) -> Any:
     """Several contents as one."""
+    if len(contents) == 1 and isinstance(contents[0], str):
+        return contents[0]
     if all(isinstance(content, str) for content in contents):
         return "\n".join(content for content in contents if content)
     parts: list[Json] = []
@@ -53,7 +58,7 @@ def joined(contents: list[Any]) -> Any:
 
 
 def needs_audio(content: Any) -> bool:
-    return any(part.get("type") == "audio" for part in objects_of(content))
+    return isinstance(content, list) and any(part.get("type") == "audio" for part in objects_of(content))
 
 
 def _part(part: Item, media: Media) -> Json:

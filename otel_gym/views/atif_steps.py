@@ -7,11 +7,12 @@ is a step too. What is unknown is absent; what ATIF has no field for stands in `
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from otel_gym.content import finite_number, known
-from otel_gym.records.output import CONTEXT_BOUNDARY, EXECUTION, STEP_NO
-from otel_gym.records.steps import AgentStep, unix_nano
+from otel_gym.records.output import CONTEXT_BOUNDARY, EXECUTION, STEP_NO, boundary_item, said_item
+from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult, UserMessage, unix_nano
 from otel_gym.store.json_text import parsed
 from otel_gym.views.atif_content import Media, content_of, joined
 from otel_gym.wire.items.shapes import CALL_TYPES, OUTPUT_TYPES, Item, objects_of
@@ -55,7 +56,21 @@ class Steps:
 
         ``generations`` by their numbers, in order; each must be there before its items come, and is taken out.
         """
-        for step in self._told_by(items, generations):
+        return self._one_behind(self._told_by(items, generations))
+
+    def made_of(self, entries: Iterable[Entry]) -> Iterator[Json]:
+        """The same of a list of steps: what is not looked at as items needs not be made into items first."""
+        return self._one_behind(map(self._entry, entries))
+
+    def _entry(self, entry: Entry) -> Json:
+        if isinstance(entry, UserMessage):
+            return self._told(said_item(entry.item))
+        if isinstance(entry, ContextBoundary):
+            return self._boundary(boundary_item(entry))
+        return self._generation(entry, _Parts.of_step(entry))
+
+    def _one_behind(self, steps: Iterable[Json]) -> Iterator[Json]:
+        for step in steps:
             if self._last is not None:
                 yield self._last
             self._last = step
@@ -72,10 +87,10 @@ class Steps:
                 continue
             while generations and (waiting := next(iter(generations))) < number:
                 # It has no items: it failed, or was cut off.
-                yield self._generation(generations.pop(waiting), [])
-            yield self._generation(generations.pop(number, None), group)
+                yield self._generation(generations.pop(waiting), _Parts())
+            yield self._generation(generations.pop(number, None), _Parts.of_items(group))
         while generations:
-            yield self._generation(generations.pop(next(iter(generations))), [])
+            yield self._generation(generations.pop(next(iter(generations))), _Parts())
 
     def _tell(self, items: list[Item]) -> Iterator[Json]:
         [first, *_] = items
@@ -84,7 +99,7 @@ class Steps:
         elif first.get("type") in _RESULT_TYPES and self._last is not None:
             self._add_results(self._last, items)
         elif _is_agents(first):
-            step = self._agent_step(items)
+            step = self._agent_step(_Parts.of_items(items))
             if self._has_generations:
                 step["is_copied_context"] = True
             yield step
@@ -94,9 +109,7 @@ class Steps:
     def _add_results(self, step: Json, items: list[Item]) -> None:
         """Results that no call is known for belong to what was done last."""
         results = step.setdefault("observation", {"results": []})["results"]
-        results += [
-            self._result(item, None, item.get("call_id")) for item in items if item.get("type") in _RESULT_TYPES
-        ]
+        results += [self._result(result, None) for result in _Parts.of_items(items).results]
 
     def _told(self, item: Item) -> Json:
         role = item.get("role")
@@ -134,8 +147,8 @@ class Steps:
         result: Json = {"content": content_of(item.get("content"), self._media)}
         return result if role == "user" else {**result, "extra": {"role": role}}
 
-    def _generation(self, generation: AgentStep | None, items: list[Item]) -> Json:
-        step = self._agent_step(items)
+    def _generation(self, generation: AgentStep | None, parts: _Parts) -> Json:
+        step = self._agent_step(parts)
         if generation is not None:
             step |= known(
                 {
@@ -145,54 +158,63 @@ class Steps:
                     "timestamp": self._time(generation.started_at or generation.ended_at),
                 }
             )
-            step["extra"] = _extra(generation) | step.get("extra", {})
-        return {name: value for name, value in step.items() if name != "extra" or value}
+            extra = _extra(generation) | step.pop("extra", {})
+            if extra:
+                step["extra"] = extra
+        return step
 
-    def _agent_step(self, items: list[Item]) -> Json:
-        messages = [item for item in items if item.get("type", "message") == "message"]
-        reasoning = list(filter(None, (_reasoning(item) for item in items if item.get("type") == "reasoning")))
-        calls, same_ids = _calls([item for item in items if item.get("type") in CALL_TYPES])
-        results = self._results([item for item in items if item.get("type") in _RESULT_TYPES], calls, same_ids)
-        others = [_plain(item) for item in items if item.get("type", "message") not in {"message", *_OF_THE_AGENT}]
-        step = {
-            "source": "agent",
-            "message": joined([content_of(message.get("content"), self._media) for message in messages]),
-            "reasoning_content": "\n".join(reasoning) or None,
-            "tool_calls": calls or None,
-            "observation": {"results": results} if results else None,
-            "extra": known({"tool_call_ids": same_ids or None, "other_items": others or None}) or None,
-        }
-        return known(step)
+    def _agent_step(self, parts: _Parts) -> Json:
+        calls, same_ids = _calls(parts.calls)
+        results = self._results(parts.results, calls, same_ids)
+        step: Json = {"source": "agent", "message": joined([content_of(each, self._media) for each in parts.messages])}
+        if parts.reasoning:
+            step["reasoning_content"] = "\n".join(parts.reasoning)
+        if calls:
+            step["tool_calls"] = calls
+        if results:
+            step["observation"] = {"results": results}
+        if same_ids or parts.others:
+            step["extra"] = known({"tool_call_ids": same_ids or None, "other_items": parts.others or None})
+        return step
 
-    def _results(self, outputs: list[Item], calls: list[Json], same_ids: Mapping[str, str | None]) -> list[Json]:
+    def _results(self, told: list[ToolResult], calls: list[Json], same_ids: Mapping[str, str | None]) -> list[Json]:
         """Each with the id of its call; of calls that had one id the first result is of the first call."""
         open_ids = [call["tool_call_id"] for call in calls]
         results = []
-        for item in outputs:
-            told = item.get("call_id")
-            mine = next((name for name in open_ids if same_ids.get(name, name) == told), None)
+        for result in told:
+            mine = result.call_id if result.call_id in open_ids and not same_ids else None
+            if same_ids:
+                mine = next((name for name in open_ids if same_ids.get(name, name) == result.call_id), None)
             if mine is not None:
                 open_ids.remove(mine)
-            results.append(self._result(item, mine, told))
+            results.append(self._result(result, mine))
+        if not self._refs:
+            return results
         spawned = {name: list(self._refs.get(same_ids.get(name, name) or "", ())) for name in open_ids}
         return results + [
             {"source_call_id": name, "subagent_trajectory_ref": refs} for name, refs in spawned.items() if refs
         ]
 
-    def _result(self, item: Item, call_id: str | None, told_id: Any) -> Json:
-        execution = item.get(EXECUTION) or {}
-        failed = execution.get("error")
-        content = content_of(item.get("output"), self._media)
-        extra = {**(execution.get("extra") or {}), **{name: execution.get(name) for name in _TIMES}, "error": failed}
+    def _result(self, told: ToolResult, call_id: str | None) -> Json:
+        failed = told.error_message is not None or told.error_data is not None
+        content = content_of(told.output, self._media)
+        refs = self._refs.get(told.call_id) if self._refs and isinstance(told.call_id, str) else None
+        extra = dict(told.extra)
+        for name, value in zip(_TIMES, (told.started_at, told.completed_at, told.duration_ms), strict=True):
+            if value is not None:
+                extra[name] = value
+        if failed:
+            extra["error"] = {"message": told.error_message, "data": told.error_data}
         if call_id is None:
-            extra["tool_call_id"] = told_id
-        result = {
-            "source_call_id": call_id,
-            "content": None if failed and not content else content,
-            "subagent_trajectory_ref": list(self._refs.get(told_id, ()) if isinstance(told_id, str) else ()) or None,
-            "extra": known(extra) or None,
-        }
-        return known(result)
+            extra["tool_call_id"] = told.call_id
+        result: Json = {} if call_id is None else {"source_call_id": call_id}
+        if content or not failed:
+            result["content"] = content
+        if refs:
+            result["subagent_trajectory_ref"] = list(refs)
+        if extra:
+            result["extra"] = known(extra)
+        return result
 
     def _time(self, text: str | None) -> str | None:
         """A step's time, unless it would go back: then it is only in ``extra``."""
@@ -204,6 +226,62 @@ class Steps:
 
 
 _TIMES = ("started_at", "completed_at", "duration_ms")
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What one answer holds (contents of messages, texts of reasoning, calls, other items), and what its tools gave."""
+
+    messages: list[Any] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[Item] = field(default_factory=list)
+    others: list[Item] = field(default_factory=list)
+    results: list[ToolResult] = field(default_factory=list)
+
+    @classmethod
+    def of_step(cls, step: AgentStep) -> _Parts:
+        parts = cls(results=step.results)
+        for item in step.items:
+            parts._add(item)
+        return parts
+
+    @classmethod
+    def of_items(cls, items: Iterable[Item]) -> _Parts:
+        parts = cls()
+        for item in items:
+            if item.get("type") in _RESULT_TYPES:
+                parts.results.append(_result_of(item))
+            else:
+                parts._add(item)
+        return parts
+
+    def _add(self, item: Item) -> None:
+        kind = item.get("type", "message")
+        if kind == "message":
+            self.messages.append(item.get("content"))
+        elif kind == "reasoning":
+            text = _reasoning(item)
+            if text:
+                self.reasoning.append(text)
+        elif kind in CALL_TYPES:
+            self.calls.append(item)
+        elif kind not in OUTPUT_TYPES.values():
+            self.others.append(_plain(item))
+
+
+def _result_of(item: Item) -> ToolResult:
+    execution = item.get(EXECUTION) or {}
+    error = execution.get("error") or {}
+    return ToolResult(
+        item.get("call_id"),
+        item.get("output"),
+        execution.get("started_at"),
+        execution.get("completed_at"),
+        execution.get("duration_ms"),
+        error.get("message"),
+        error.get("data"),
+        execution.get("extra") or {},
+    )
 
 
 def _groups(items: Iterable[Item]) -> Iterator[tuple[int | None, list[Item]]]:
@@ -241,6 +319,9 @@ def _opens_answer(item: Item, last: Item) -> bool:
 
 def _calls(items: list[Item]) -> tuple[list[Json], dict[str, str | None]]:
     """Calls with ids of their own, and which of these stand for what the source said (R086)."""
+    ids = [item.get("call_id") for item in items]
+    if len(set(map(str, ids))) == len(ids) and all(isinstance(call_id, str) for call_id in ids):
+        return [_call(item, item["call_id"]) for item in items], {}
     calls: list[Json] = []
     same: dict[str, str | None] = {}
     taken = {told for item in items if isinstance(told := item.get("call_id"), str)}
@@ -255,10 +336,14 @@ def _calls(items: list[Item]) -> tuple[list[Json], dict[str, str | None]]:
             same[unique] = told if isinstance(told, str) else None
             name = unique
         used.add(name)
-        arguments, raw = _arguments(item)
-        call: Json = {"tool_call_id": name, "function_name": str(item.get("name") or ""), "arguments": arguments}
-        calls.append(call if raw is None else {**call, "extra": {"raw_arguments": raw}})
+        calls.append(_call(item, name))
     return calls, same
+
+
+def _call(item: Item, call_id: str) -> Json:
+    arguments, raw = _arguments(item)
+    call: Json = {"tool_call_id": call_id, "function_name": str(item.get("name") or ""), "arguments": arguments}
+    return call if raw is None else {**call, "extra": {"raw_arguments": raw}}
 
 
 def _arguments(item: Item) -> tuple[Json, Any]:
@@ -273,14 +358,13 @@ def _arguments(item: Item) -> tuple[Json, Any]:
 
 
 def _reasoning(item: Item) -> str:
-    parts = [*objects_of(item.get("summary")), *objects_of(item.get("content"))]
-    return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+    parts = [*(item.get("summary") or ()), *(item.get("content") or ())]
+    return "\n".join([part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)])
 
 
 def _metrics(generation: AgentStep) -> Json | None:
     usage, extra = generation.usage, generation.extra
     prompt, cached = usage.tokens_in, usage.cached_tokens
-    ids, log_probs = _ints(_first(extra, _COMPLETION_IDS)), _numbers(_first(extra, _LOG_PROBS))
     more = {
         "reasoning_tokens": usage.tokens_reasoning,
         "cache_creation_input_tokens": usage.cache_creation_tokens,
@@ -290,14 +374,21 @@ def _metrics(generation: AgentStep) -> Json | None:
         "prompt_tokens": prompt,
         "completion_tokens": usage.tokens_out,
         "cached_tokens": None if cached is None or prompt is None or cached > prompt else cached,
+        "extra": known(more) or None,
+        **({} if _IN_METRICS.isdisjoint(extra) else _told_metrics(extra)),
+    }
+    return known(metrics) or None
+
+
+def _told_metrics(extra: Mapping[str, Any]) -> Json:
+    ids, log_probs = _ints(_first(extra, _COMPLETION_IDS)), _numbers(_first(extra, _LOG_PROBS))
+    return {
         "cost_usd": finite_number(extra.get(_COST)),
         "prompt_token_ids": _ints(_first(extra, _PROMPT_IDS)),
         "completion_token_ids": ids,
         # One for each token, or they say nothing.
         "logprobs": None if ids is not None and log_probs is not None and len(ids) != len(log_probs) else log_probs,
-        "extra": known(more) or None,
     }
-    return known(metrics) or None
 
 
 def _extra(generation: AgentStep) -> Json:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from otel_gym.content import known
-from otel_gym.records.output import boundary_item, items_of_step, said_item
-from otel_gym.records.steps import AgentRun, AgentStep, ContextBoundary, UserMessage
-from otel_gym.wire.items.shapes import Item
+from otel_gym.records.steps import AgentRun, AgentStep, Entry
+from otel_gym.views.atif_steps import Json, Steps
 from otel_gym.wire.usage import TokenStats
 
 if TYPE_CHECKING:
@@ -18,16 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Told:
-    """``items`` gives them once, and ``generations`` holds each one before its items come. What is said of all of them
-    is known when the last was taken.
+    """``steps`` gives, once, what a maker of steps makes of it. What is said of all of them is known when the last was
+    taken.
     """
 
     run: AgentRun
-    items: Callable[[], Iterable[Item]]
-    generations: dict[int, AgentStep] = field(default_factory=dict)
+    steps: Callable[[Steps], Iterator[Json]]
     subagents: list[Told] = field(default_factory=list)
     has_generations: bool = True
-    gaps: list[dict[str, Any]] = field(default_factory=list)
+    gaps: list[Json] = field(default_factory=list)
     is_known_complete: bool | None = None
     models: set[str | None] = field(default_factory=set)
     without_usage: int = 0
@@ -39,10 +37,11 @@ class Told:
         self.models.add(step.model)
         self.without_usage += step.usage.tokens_in is None
         self._is_unfinished = self._is_unfinished or step.is_unfinished
-        if step.started_at is not None:
-            self.started_at = min(self.started_at or step.started_at, step.started_at)
-        if step.ended_at is not None:
-            self.ended_at = max(self.ended_at or step.ended_at, step.ended_at)
+        start, end = step.started_at, step.ended_at
+        if start is not None and (self.started_at is None or start < self.started_at):
+            self.started_at = start
+        if end is not None and (self.ended_at is None or end > self.ended_at):
+            self.ended_at = end
 
     def is_complete(self) -> bool:
         if self.is_known_complete is not None:
@@ -51,23 +50,16 @@ class Told:
 
 
 def told_by_run(run: AgentRun) -> Told:
-    told = Told(run, lambda: _items_of(run, told))
+    told = Told(run, lambda steps: steps.made_of(_seen(run.entries, told)))
     told.subagents = [told_by_run(subagent) for subagent in run.subagents]
     return told
 
 
-def _items_of(run: AgentRun, told: Told) -> Iterator[Item]:
-    number = 0
-    for entry in run.entries:
-        if isinstance(entry, UserMessage):
-            yield said_item(entry.item)
-        elif isinstance(entry, ContextBoundary):
-            yield boundary_item(entry)
-        else:
-            number += 1
-            told.generations[number] = entry
+def _seen(entries: Iterable[Entry], told: Told) -> Iterator[Entry]:
+    for entry in entries:
+        if isinstance(entry, AgentStep):
             told.saw(entry)
-            yield from items_of_step(entry, number)
+        yield entry
 
 
 def told_by_trajectory(trajectory: Trajectory) -> Told:
@@ -85,16 +77,16 @@ def told_by_trajectory(trajectory: Trajectory) -> Told:
         spawned_by=trajectory.spawned_by,
     )
     generations = sorted(trajectory.generations, key=lambda generation: generation.agent_step_no)
+    steps = {generation.agent_step_no: _step_of(generation) for generation in generations}
     told = Told(
         run,
-        trajectory.items,
-        {generation.agent_step_no: _step_of(generation) for generation in generations},
+        lambda maker: maker.made(trajectory.items(), dict(steps)),
         [told_by_trajectory(subagent) for subagent in trajectory.subagents],
         bool(generations),
         [known(gap.model_dump()) for gap in trajectory.gaps],
         trajectory.complete,
     )
-    for step in told.generations.values():
+    for step in steps.values():
         told.saw(step)
     return told
 

@@ -111,17 +111,16 @@ def _cached_tokens(usage: Mapping[str, Any]) -> int | None:
 def _detail(usage: Mapping[str, Any], groups: Iterable[str], names: Iterable[str]) -> int | None:
     for group in groups:
         details = usage.get(group)
-        if not isinstance(details, Mapping):
-            continue
-        count = _first_count(details, names)
-        if count is not None:
-            return count
+        if isinstance(details, dict):
+            count = _first_count(details, names)
+            if count is not None:
+                return count
     return None
 
 
 def _first_count(fields: Mapping[str, Any], names: Iterable[str]) -> int | None:
     for name in names:
-        count = token_count(fields.get(name))
-        if count is not None:
+        count = fields.get(name)
+        if type(count) is int and count >= 0:
             return count
     return None

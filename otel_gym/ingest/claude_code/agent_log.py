@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from otel_gym.ingest.claude_code.common_lines import Block
@@ -85,7 +86,7 @@ class Call:
         return [said if isinstance(said, str) else json_text(said.item()) for said in self.said()]
 
     def said(self) -> list[str | Block]:
-        return [said for _, said in sorted(self.places, key=lambda place: place[0])]
+        return [said for _, said in sorted(self.places, key=_first)]
 
     def ends_with_tools(self) -> int:
         """When the last of its tools was done."""
@@ -95,6 +96,9 @@ class Call:
         """The lines of a message may repeat an early count: the largest is the last."""
         if self.usage is None or _output_tokens(usage) >= _output_tokens(self.usage):
             self.usage = usage
+
+
+_first = itemgetter(0)
 
 
 def _output_tokens(usage: dict[str, Any]) -> int:
@@ -239,7 +243,8 @@ class AgentLog:
 
     def note_said(self, uuid: Any, said: str | Block | ToolRun) -> None:
         if isinstance(uuid, str):
-            self.said[uuid] = (*self.said.get(uuid, ()), said)
+            before = self.said.get(uuid)
+            self.said[uuid] = (said,) if before is None else (*before, said)
 
     def add_user_item(self, item: Item, index: int, time_ns: int | None, uuid: str | None) -> None:
         text = json_text(item)

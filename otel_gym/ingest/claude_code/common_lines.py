@@ -6,6 +6,7 @@ other line is read by ``lines.parse``, which takes everything, so that nothing d
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -70,7 +71,7 @@ class AssistantMessage(msgspec.Struct, gc=False):
 class AssistantLine(msgspec.Struct, tag_field="type", tag="assistant", rename="camel", gc=False):
     message: AssistantMessage
     uuid: str
-    timestamp: str
+    timestamp: datetime
     version: str
     request_id: str | None = None
     request_ref: str | None = None
@@ -94,7 +95,7 @@ class UserMessage(msgspec.Struct, gc=False):
 class ResultLine(msgspec.Struct, tag_field="type", tag="user", rename="camel", gc=False):
     message: UserMessage
     uuid: str
-    timestamp: str
+    timestamp: datetime
     version: str
     tool_use_result: Raw = _NOTHING
     is_sidechain: No = None
@@ -112,5 +113,5 @@ def common_line(line: bytes) -> Line | None:
         found = _decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    is_made_up = isinstance(found, AssistantLine) and found.message.model == SYNTHETIC_MODEL
+    is_made_up = type(found) is AssistantLine and found.message.model == SYNTHETIC_MODEL
     return None if is_made_up else found

@@ -8,7 +8,7 @@ from otel_gym.ingest.claude_code.lines import Damage, json_text, parse
 from otel_gym.ingest.claude_code.records import is_agent_tool
 from otel_gym.ingest.claude_code.session import SessionLog
 from otel_gym.ingest.claude_code.tool_results import add_result
-from otel_gym.records.steps import unix_nano
+from otel_gym.records.steps import nano_of
 
 
 def read_common(session: SessionLog, log: AgentLog, line: Line, index: int, damage: Damage) -> None:
@@ -24,13 +24,13 @@ def read_common(session: SessionLog, log: AgentLog, line: Line, index: int, dama
 
 
 def _read_answer(log: AgentLog, line: AssistantLine, index: int) -> None:
-    message, time_ns = line.message, unix_nano(line.timestamp)
-    ids = (line.request_ref or "-", line.request_id or "-", message.id or "-")
-    key = " ".join(ids) if ids != _NO_IDS else f"record {line.uuid or index}"
-    call = log.add_call(key, index, time_ns)
-    call.response_id = call.response_id or message.id or None
-    call.request_id = call.request_id or line.request_id or None
-    call.request_ref = call.request_ref or line.request_ref or None
+    message, time_ns = line.message, nano_of(line.timestamp)
+    key = f"{line.request_ref or '-'} {line.request_id or '-'} {message.id or '-'}"
+    call = log.add_call(key if key != _NO_IDS else f"record {line.uuid or index}", index, time_ns)
+    if not call.places:
+        # All of its lines have the same: its key is made of them.
+        call.response_id, call.request_id = message.id or None, line.request_id or None
+        call.request_ref = line.request_ref or None
     call.model = call.model or message.model or None
     call.requested_model = call.requested_model or line.requested_model or None
     call.effort = call.effort or line.effort or None
@@ -46,13 +46,13 @@ def _read_answer(log: AgentLog, line: AssistantLine, index: int) -> None:
         _read_block(log, call, line.uuid, None if number is None or number < 0 else number, block, index, time_ns)
 
 
-_NO_IDS = ("-", "-", "-")
+_NO_IDS = "- - -"
 
 
 def _read_block(
     log: AgentLog, call: Call, uuid: str, number: int | None, block: Block, index: int, time_ns: int | None
 ) -> None:
-    if number is not None and any(place == number for place, _ in call.places):
+    if number is not None and call.places and any(place == number for place, _ in call.places):
         return
     if type(block) is ToolUseBlock:
         given = block.input
@@ -68,7 +68,7 @@ def _read_block(
 
 
 def _read_results(log: AgentLog, line: ResultLine, index: int, damage: Damage) -> None:
-    time_ns = unix_nano(line.timestamp)
+    time_ns = nano_of(line.timestamp)
     for block in line.message.content:
         run = log.run_of(block.tool_use_id)
         if run is None:

@@ -83,7 +83,11 @@ class _RunMaker:
             turn.notes.clear()
             turn.calls.clear()
             # One look at all that a turn says costs a fraction of one at each text.
-            is_clean = self._policy.are_clean([text for entry in entries for text in _texts_of(entry)])
+            texts: list[str] = []
+            for entry in entries:
+                if isinstance(entry, Call):
+                    texts += _texts_of(entry)
+            is_clean = self._policy.are_clean(texts)
             for entry in entries:
                 if isinstance(entry, Call):
                     log.calls.pop(entry.key, None)
@@ -141,15 +145,15 @@ class _RunMaker:
         )
 
 
-def _texts_of(entry: Note | Call) -> Iterator[str]:
-    if not isinstance(entry, Call):
-        return
-    for said in entry.said():
-        yield from (said,) if isinstance(said, str) else said.texts()
-    for run in entry.runs:
-        yield run.output if isinstance(run.output, str) else json_text(run.output)
+def _texts_of(call: Call) -> list[str]:
+    texts: list[str] = []
+    for _, said in call.places:
+        texts += (said,) if isinstance(said, str) else said.texts()
+    for run in call.runs:
+        texts.append(run.output if isinstance(run.output, str) else json_text(run.output))
         if run.error or any(isinstance(value, str) for value in run.extra.values()):
-            yield json_text([run.error, run.extra])
+            texts.append(json_text([run.error, run.extra]))
+    return texts
 
 
 def _order(entry: Note | Call) -> tuple[int, int]:

@@ -22,10 +22,8 @@ _FACTS = {
     "status": "status",
     "outputFile": "output_file",
     "durationMs": "duration_ms",
-    "totalDurationMs": "duration_ms",
     "totalToolUseCount": "tool_use_count",
 }
-_PLACES = {name: place for place, name in enumerate(_FACTS)}
 _STREAMS = {"stdout": "has_stdout", "stderr": "has_stderr"}
 _EXIT_CODE = re.compile(r"^(?:Error: )?Exit code (\d+)")
 # How the result of a subagent ends where the harness keeps nothing beside it.
@@ -60,12 +58,14 @@ def add_result(run: ToolRun, content: Any, is_error: Any, noted: Any, denial: An
 
 
 def _add_facts(extra: dict[str, Any], noted: dict[str, Any]) -> None:
-    for name in sorted(noted.keys() & _FACTS.keys(), key=_PLACES.__getitem__):
-        if isinstance(noted[name], str | int | float):
-            extra[_FACTS[name]] = noted[name]
-    for name, ours in _STREAMS.items():
-        if isinstance(noted.get(name), str):
-            extra[ours] = bool(noted[name])
+    for name, value in noted.items():
+        if name in _FACTS and isinstance(value, str | int | float):
+            extra[_FACTS[name]] = value
+        elif name in _STREAMS and isinstance(value, str):
+            extra[_STREAMS[name]] = bool(value)
+    total_ms = noted.get("totalDurationMs")
+    if isinstance(total_ms, int | float):
+        extra["duration_ms"] = total_ms
     if noted.get("isAsync") is True or "backgroundTaskId" in noted:
         extra["is_receipt"] = True
 
