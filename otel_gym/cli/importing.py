@@ -9,9 +9,11 @@ from otel_gym.cli.formats import counted
 from otel_gym.ingest.files import unreadable_text
 from otel_gym.ingest.imported import ImportedRollout, SourceError
 from otel_gym.ingest.sources import SOURCES
-from otel_gym.ingest.spans import Written, write_rollout
+from otel_gym.ingest.spans import OtherRunError, Written, is_stored, write_rollout
 from otel_gym.settings import Settings
 from otel_gym.tracing.content_policy import content_policy_from
+
+_OTHER_RUN_CURE = "left out; import it alone with --rollout ID, or give it a session_id of its own"
 
 
 class Import:
@@ -35,6 +37,7 @@ class Import:
         self._content_once = settings.content_once
         self._follow = follow
         self._has_taken = False
+        self._places: dict[tuple[str, str], Path | None] = {}
 
     def take(self, paths: list[Path]) -> list[str]:
         """Returns what could not be read, as it is now: a line that is being written is whole the next time."""
@@ -62,10 +65,25 @@ class Import:
             raise CommandError(f"{path} holds {len(found)} sessions, --rollout names one; import them one by one")
         for rollout in found:
             rollout.rollout_id = self._rollout or rollout.rollout_id
-            written = write_rollout(self._store, rollout, self._run, self._policy, content_once=self._content_once)
-            if written.new or written.changed or not self._has_taken:
-                _say(rollout.identity_id, written)
+            try:
+                self._write(rollout)
+            except OtherRunError as problem:
+                rollout.damage.append(f"{problem}: {_OTHER_RUN_CURE}")
         return [text for rollout in found for text in rollout.damage]
+
+    def _write(self, rollout: ImportedRollout) -> None:
+        ids = rollout.identity_id, rollout.session_id
+        first = self._places.get(ids)
+        if first is not None and rollout.place is not None and self._is_another(rollout, rollout.place, first):
+            raise OtherRunError(f"{rollout.place}: its session {rollout.session_id} is that of {first} too")
+        written = write_rollout(self._store, rollout, self._run, self._policy, content_once=self._content_once)
+        self._places.setdefault(ids, rollout.place)
+        if written.new or written.changed or not self._has_taken:
+            _say(rollout.identity_id, written)
+
+    def _is_another(self, rollout: ImportedRollout, place: Path, first: Path) -> bool:
+        """A copy of the first is not."""
+        return place.resolve() != first.resolve() and not is_stored(self._store, rollout, self._run, self._policy)
 
     def _found(self, path: Path) -> list[ImportedRollout]:
         try:

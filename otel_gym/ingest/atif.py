@@ -65,7 +65,7 @@ def read_atif(path: Path) -> list[ImportedRollout]:
 
 def _rollout_of(run: AtifRun) -> ImportedRollout:
     main = run.files[run.main].document
-    rollout = ImportedRollout(SOURCE, run.key, [], service=main.agent.name, damage=run.damage)
+    rollout = ImportedRollout(SOURCE, run.key, [], service=main.agent.name, damage=run.damage, place=run.place)
     root = ImportedSpan(rollout.span_id("rollout"), names.ROLLOUT_SPAN, _NO_TIME_NS, _NO_TIME_NS)
     root.attributes[names.TIME_KNOWN] = False
     reward = (main.extra or {}).get("reward")

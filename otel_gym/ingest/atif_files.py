@@ -34,10 +34,11 @@ class AtifFile:
 class AtifRun:
     """One run: the document that no other refers to, and by their names those that it leads to, itself among them.
 
-    ``key`` is the id of the run.
+    ``key`` is the id of the run; ``place``: where its main document lies.
     """
 
     key: str
+    place: Path
     main: str
     files: dict[str, AtifFile]
     damage: list[str] = field(default_factory=list)
@@ -178,7 +179,7 @@ def _run(folder: Path, main: str, files: Mapping[str, AtifFile]) -> AtifRun:
             elif other not in mine:
                 mine[other] = files[other]
                 waiting.append(other)
-    return AtifRun(_key(folder, main, files[main].document), main, mine, damage)
+    return AtifRun(_key(folder, main, files[main].document), folder / main, main, mine, damage)
 
 
 def _key(folder: Path, name: str, document: AtifTrajectory) -> str:

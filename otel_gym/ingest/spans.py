@@ -22,7 +22,7 @@ from otel_gym import conventions as names
 from otel_gym.content import KeptBody
 from otel_gym.conventions import REQUEST_BODY
 from otel_gym.identity import Identity
-from otel_gym.ingest.imported import ImportedRollout, ImportedSpan
+from otel_gym.ingest.imported import ImportedRollout, ImportedSpan, SourceError
 from otel_gym.store.blobs import BlobStore
 from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.decode import decode_line
@@ -37,6 +37,10 @@ from otel_gym.tracing.payloads import Payload
 from otel_gym.version import __version__
 
 _BATCH_BYTES = 1024 * 1024
+
+
+class OtherRunError(SourceError):
+    """The store holds another run under the same ids, which would be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +95,14 @@ def write_rollout(
 ) -> Written:
     """Adds the spans to the store in ``directory``; those that lie there as they are, are not written again.
 
-    ``content_once``: of requests that grow only what is new is written, as for live calls.
+    ``content_once``: of requests that grow only what is new is written, as for live calls. OtherRunError.
     """
     once = ContentOnce(BlobStore(directory)) if content_once else None
     writer = StoreWriter(directory, rollout.service, content=once)
     rollout_id = rollout.identity_id
     known = _known_spans(directory, rollout_id)
+    if rollout.place is not None and _is_of_another_run(rollout, known):
+        raise OtherRunError(f"{rollout.place}: the store has another run of session {rollout.session_id}")
     found = {"new": 0, "changed": 0, "same": 0}
     batch = bytearray()
     for span, verdict in _judged(rollout, run_id, policy, known):
@@ -111,6 +117,23 @@ def write_rollout(
     if batch:
         writer.append(rollout_id, batch)
     return Written(**found)
+
+
+def is_stored(
+    directory: Path, rollout: ImportedRollout, run_id: str | None = None, policy: ContentPolicy = DEFAULT_POLICY
+) -> bool:
+    """Whether the store has each of its spans, as it is."""
+    known = _known_spans(directory, rollout.identity_id)
+    return all(verdict == "same" for _, verdict in _judged(rollout, run_id, policy, known))
+
+
+def _is_of_another_run(rollout: ImportedRollout, known: Mapping[tuple[str, str], StoredSpan]) -> bool:
+    """A run that goes on still begins when it began."""
+    root = rollout.spans[0]
+    there = known.get((f"{rollout.trace_id:032x}", f"{root.span_id:016x}"))
+    if there is None or names.TIME_KNOWN in root.attributes or names.TIME_KNOWN in there.attributes:
+        return False
+    return there.start_ns != root.start_ns
 
 
 def _judged(
