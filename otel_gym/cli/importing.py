@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from contextlib import suppress
 from pathlib import Path
 
 from otel_gym.cli.common import CommandError, progress
 from otel_gym.cli.formats import counted
 from otel_gym.ingest.files import unreadable_text
 from otel_gym.ingest.imported import ImportedRollout, SourceError
-from otel_gym.ingest.sources import SOURCES
+from otel_gym.ingest.sources import SOURCES, source_of_file
 from otel_gym.ingest.spans import OtherRunError, Written, is_stored, write_rollout
 from otel_gym.settings import Settings
 from otel_gym.tracing.content_policy import content_policy_from
@@ -29,7 +31,7 @@ class Import:
         *,
         follow: bool,
     ) -> None:
-        self._read = SOURCES[source]
+        self._source = source
         self._store = store
         self._rollout = rollout
         self._run = run
@@ -59,8 +61,6 @@ class Import:
         if not path.exists():
             raise SourceError(f"{path}: no such file or folder")
         found = self._found(path)
-        if not found:
-            raise SourceError(f"{path}: nothing here that can be imported")
         if self._rollout is not None and len(found) > 1:
             raise CommandError(f"{path} holds {len(found)} sessions, --rollout names one; import them one by one")
         for rollout in found:
@@ -87,9 +87,24 @@ class Import:
 
     def _found(self, path: Path) -> list[ImportedRollout]:
         try:
-            return self._read(path)
+            found = SOURCES[self._source].read(path)
+        except SourceError:
+            self._refuse_another_source(path)
+            raise
         except OSError as error:
             raise SourceError(unreadable_text(path, error)) from None
+        if not found:
+            self._refuse_another_source(path)
+            raise SourceError(f"{path}: nothing here that can be imported")
+        return found
+
+    def _refuse_another_source(self, path: Path) -> None:
+        """What a file is, if this can be told; waiting makes no other of it."""
+        with suppress(OSError):
+            source = source_of_file(path)
+            if source not in (None, self._source):
+                command = f"otel-gym import {source} {shlex.quote(str(path))}"
+                raise CommandError(f"{path}: this is {SOURCES[source].made}: {command}") from None
 
 
 def _say(rollout_id: str, written: Written) -> None:

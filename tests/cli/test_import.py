@@ -194,6 +194,28 @@ def test_a_copy_of_a_run_is_the_same_run(tmp_path: Path, invoke: Invoke) -> None
     assert messages_in(tmp_path / "store") == ["first"]
 
 
+KINDS = {
+    "claude-code": ("claude_code/parallel_tools.jsonl", "claude_code/parallel_tools.stream.jsonl"),
+    "codex": ("codex/parallel_tools/sessions/*.jsonl", "codex/printed/ephemeral/*.jsonl"),
+    "atif": ("atif/valid/04_embedded_subagent.json",),
+}
+
+
+@pytest.mark.parametrize("source", KINDS)
+@pytest.mark.parametrize(("kind", "good"), [(kind, good) for kind, some in KINDS.items() for good in some])
+def test_a_file_of_another_source_was_nothing_that_can_be_imported(
+    source: str, kind: str, good: str, tmp_path: Path, invoke: Invoke
+) -> None:
+    path = shutil.copy(next(FIXTURES.glob(good)), tmp_path / "file")
+    result = invoke("import", source, path, "--dir", tmp_path / "store")
+    if source == kind:
+        assert (result.exit_code, result.stderr) == (0, "")
+        return
+    assert result.exit_code == 2
+    [line] = result.stderr.splitlines()
+    assert f"{path}: this is a" in line and line.endswith(f": otel-gym import {kind} {path}")
+
+
 FOLDERS = [
     ("claude-code", "claude_code/parallel_tools.jsonl", "zz.jsonl"),
     ("codex", "codex/parallel_tools/sessions/*.jsonl", "rollout-zz.jsonl"),
