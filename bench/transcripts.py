@@ -112,7 +112,7 @@ def _run(scenario: Scenario, store: Path) -> None:
 
 
 def read(scenario: Scenario, folder: Path) -> list[ImportedRollout]:
-    return SOURCES[scenario.harness](folder) if folder.is_dir() else []
+    return SOURCES[scenario.harness].read(folder) if folder.is_dir() else []
 
 
 def rollouts_of(store: Path) -> Iterator[RolloutSpans]:

@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from otel_gym.capture.store_folder import StoreFolderError, check_store_folder
-from otel_gym.cli.common import DAMAGED, CommandError, Directory, early_leaving, named_folder, said_failures, say
+from otel_gym.cli.common import (
+    DAMAGED,
+    CommandError,
+    Directory,
+    chosen_directory,
+    early_leaving,
+    named_folder,
+    said_failures,
+    say,
+)
 from otel_gym.cli.formats import counted
-from otel_gym.settings import read_settings
 from otel_gym.store.reader import Store
 
 if TYPE_CHECKING:
@@ -67,7 +75,7 @@ def compact(
     from otel_gym.store.compact import compact as compact_store
 
     with said_failures():
-        folder = directory if directory is not None else read_settings().directory
+        folder = chosen_directory(directory)
         if not any((folder / name).is_dir() for name in ("spans", "parquet")):
             Store(folder)  # says what is wrong with a folder that is no store
             raise CommandError(f"{folder}: nothing to seal, it has neither spans/ nor parquet/")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+from contextlib import suppress
 from pathlib import Path
 
 from otel_gym.cli.common import CommandError, progress
 from otel_gym.cli.formats import counted
 from otel_gym.ingest.files import unreadable_text
 from otel_gym.ingest.imported import ImportedRollout, SourceError
-from otel_gym.ingest.sources import SOURCES
-from otel_gym.ingest.spans import Written, write_rollout
+from otel_gym.ingest.sources import SOURCES, source_of_file
+from otel_gym.ingest.spans import OtherRunError, Written, is_stored, write_rollout
 from otel_gym.settings import Settings
 from otel_gym.tracing.content_policy import content_policy_from
+
+_OTHER_RUN_CURE = "left out; import it alone with --rollout ID, or give it a session_id of its own"
 
 
 class Import:
@@ -27,7 +31,7 @@ class Import:
         *,
         follow: bool,
     ) -> None:
-        self._read = SOURCES[source]
+        self._source = source
         self._store = store
         self._rollout = rollout
         self._run = run
@@ -35,6 +39,7 @@ class Import:
         self._content_once = settings.content_once
         self._follow = follow
         self._has_taken = False
+        self._places: dict[tuple[str, str], Path | None] = {}
 
     def take(self, paths: list[Path]) -> list[str]:
         """Returns what could not be read, as it is now: a line that is being written is whole the next time."""
@@ -56,22 +61,50 @@ class Import:
         if not path.exists():
             raise SourceError(f"{path}: no such file or folder")
         found = self._found(path)
-        if not found:
-            raise SourceError(f"{path}: nothing here that can be imported")
         if self._rollout is not None and len(found) > 1:
             raise CommandError(f"{path} holds {len(found)} sessions, --rollout names one; import them one by one")
         for rollout in found:
             rollout.rollout_id = self._rollout or rollout.rollout_id
-            written = write_rollout(self._store, rollout, self._run, self._policy, content_once=self._content_once)
-            if written.new or written.changed or not self._has_taken:
-                _say(rollout.identity_id, written)
+            try:
+                self._write(rollout)
+            except OtherRunError as problem:
+                rollout.damage.append(f"{problem}: {_OTHER_RUN_CURE}")
         return [text for rollout in found for text in rollout.damage]
+
+    def _write(self, rollout: ImportedRollout) -> None:
+        ids = rollout.identity_id, rollout.session_id
+        first = self._places.get(ids)
+        if first is not None and rollout.place is not None and self._is_another(rollout, rollout.place, first):
+            raise OtherRunError(f"{rollout.place}: its session {rollout.session_id} is that of {first} too")
+        written = write_rollout(self._store, rollout, self._run, self._policy, content_once=self._content_once)
+        self._places.setdefault(ids, rollout.place)
+        if written.new or written.changed or not self._has_taken:
+            _say(rollout.identity_id, written)
+
+    def _is_another(self, rollout: ImportedRollout, place: Path, first: Path) -> bool:
+        """A copy of the first is not."""
+        return place.resolve() != first.resolve() and not is_stored(self._store, rollout, self._run, self._policy)
 
     def _found(self, path: Path) -> list[ImportedRollout]:
         try:
-            return self._read(path)
+            found = SOURCES[self._source].read(path)
+        except SourceError:
+            self._refuse_another_source(path)
+            raise
         except OSError as error:
             raise SourceError(unreadable_text(path, error)) from None
+        if not found:
+            self._refuse_another_source(path)
+            raise SourceError(f"{path}: nothing here that can be imported")
+        return found
+
+    def _refuse_another_source(self, path: Path) -> None:
+        """What a file is, if this can be told; waiting makes no other of it."""
+        with suppress(OSError):
+            source = source_of_file(path)
+            if source not in (None, self._source):
+                command = f"otel-gym import {source} {shlex.quote(str(path))}"
+                raise CommandError(f"{path}: this is {SOURCES[source].made}: {command}") from None
 
 
 def _say(rollout_id: str, written: Written) -> None:

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind
 
 from otel_gym import conventions as names
 from otel_gym.content import known
-from otel_gym.ingest.atif_files import AtifError, AtifFile, AtifRun, names_by_session, read_runs
+from otel_gym.ingest.atif_files import AtifError, AtifFile, AtifRun, is_atif, names_by_session, read_runs
 from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan
 from otel_gym.records.atif import AtifTrajectory
 from otel_gym.records.atif_fields import (
@@ -50,7 +50,7 @@ from otel_gym.wire.items.shapes import (
 )
 from otel_gym.wire.usage import token_count
 
-__all__ = ["AtifError", "read_atif"]
+__all__ = ["AtifError", "is_atif", "read_atif"]
 
 SOURCE = "atif"
 # The time of what has none, where nothing before it has one either.
@@ -65,7 +65,7 @@ def read_atif(path: Path) -> list[ImportedRollout]:
 
 def _rollout_of(run: AtifRun) -> ImportedRollout:
     main = run.files[run.main].document
-    rollout = ImportedRollout(SOURCE, run.key, [], service=main.agent.name, damage=run.damage)
+    rollout = ImportedRollout(SOURCE, run.key, [], service=main.agent.name, damage=run.damage, place=run.place)
     root = ImportedSpan(rollout.span_id("rollout"), names.ROLLOUT_SPAN, _NO_TIME_NS, _NO_TIME_NS)
     root.attributes[names.TIME_KNOWN] = False
     reward = (main.extra or {}).get("reward")

@@ -34,10 +34,11 @@ class AtifFile:
 class AtifRun:
     """One run: the document that no other refers to, and by their names those that it leads to, itself among them.
 
-    ``key`` is the id of the run.
+    ``key`` is the id of the run; ``place``: where its main document lies.
     """
 
     key: str
+    place: Path
     main: str
     files: dict[str, AtifFile]
     damage: list[str] = field(default_factory=list)
@@ -59,12 +60,20 @@ def read_runs(path: Path) -> list[AtifRun]:
     return runs
 
 
+def is_atif(path: Path) -> bool:
+    """Whether a file holds documents, whole ones. OSError."""
+    try:
+        return bool(_objects(path))
+    except AtifError:
+        return False
+
+
 def _documents_of_folder(folder: Path, refused: list[str]) -> dict[str, AtifFile]:
     """Other JSON files are passed over; what was refused is added to ``refused``, and costs no other file."""
     found: dict[str, AtifFile] = {}
     for path in readable(sorted(folder.glob("*.json")), refused):
         try:
-            found |= _documents(path) if _is_atif(path) else {}
+            found |= _documents(path) if _says_atif(path) else {}
         except AtifError as problem:
             refused.append(str(problem))
     return found
@@ -79,7 +88,7 @@ def _runs(folder: Path, documents: Mapping[str, AtifFile], files: Mapping[str, A
     return [_run(folder, name, files) for name in mains or list(documents)[:1]]
 
 
-def _is_atif(path: Path) -> bool:
+def _says_atif(path: Path) -> bool:
     """Also what cannot be parsed, where it says that it is: it was cut, or broke."""
     try:
         return bool(_objects(path))
@@ -178,7 +187,7 @@ def _run(folder: Path, main: str, files: Mapping[str, AtifFile]) -> AtifRun:
             elif other not in mine:
                 mine[other] = files[other]
                 waiting.append(other)
-    return AtifRun(_key(folder, main, files[main].document), main, mine, damage)
+    return AtifRun(_key(folder, main, files[main].document), folder / main, main, mine, damage)
 
 
 def _key(folder: Path, name: str, document: AtifTrajectory) -> str:

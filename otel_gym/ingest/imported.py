@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from opentelemetry.trace import SpanKind
@@ -68,6 +69,7 @@ class ImportedRollout:
     """What one session of a source holds. ``spans`` begin with the ``rollout`` root, and each stands behind its parent.
 
     ``source`` is what ``gym.source`` says; ``damage``: what of it could not be read, a text each with file, line, cure.
+    ``place``: where it lies, of a source whose session ids may name several runs.
     """
 
     source: str
@@ -76,6 +78,7 @@ class ImportedRollout:
     service: str = "import"
     rollout_id: str | None = None
     damage: list[str] = field(default_factory=list)
+    place: Path | None = None
 
     @property
     def identity_id(self) -> str:

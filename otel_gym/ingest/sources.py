@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from otel_gym.ingest.atif import read_atif
-from otel_gym.ingest.claude_code import read_claude_code
-from otel_gym.ingest.codex import read_codex
+from otel_gym.ingest.atif import is_atif, read_atif
+from otel_gym.ingest.claude_code import is_claude_code, read_claude_code
+from otel_gym.ingest.codex import is_codex, read_codex
 from otel_gym.ingest.imported import ImportedRollout
 
-SOURCES: dict[str, Callable[[Path], list[ImportedRollout]]] = {
-    "claude-code": read_claude_code,
-    "codex": read_codex,
-    "atif": read_atif,
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """``made``: what a file of it is called; ``is_file``: whether a file is one, by its first records."""
+
+    read: Callable[[Path], list[ImportedRollout]]
+    made: str
+    is_file: Callable[[Path], bool]
+
+
+SOURCES: dict[str, Source] = {
+    "claude-code": Source(read_claude_code, "a session of Claude Code", is_claude_code),
+    "codex": Source(read_codex, "a session of Codex", is_codex),
+    "atif": Source(read_atif, "an ATIF document", is_atif),
 }
+
+
+def source_of_file(path: Path) -> str | None:
+    """The name of the source that made a file; None for what is no file, or of none. OSError."""
+    if not path.is_file():
+        return None
+    return next((name for name, source in SOURCES.items() if source.is_file(path)), None)

@@ -22,7 +22,7 @@ from otel_gym import conventions as names
 from otel_gym.content import KeptBody
 from otel_gym.conventions import REQUEST_BODY
 from otel_gym.identity import Identity
-from otel_gym.ingest.imported import ImportedRollout, ImportedSpan
+from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan, SourceError
 from otel_gym.store.blobs import BlobStore
 from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.decode import decode_line
@@ -37,6 +37,10 @@ from otel_gym.tracing.payloads import Payload
 from otel_gym.version import __version__
 
 _BATCH_BYTES = 1024 * 1024
+
+
+class OtherRunError(SourceError):
+    """The store holds another run under the same ids, which would be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +74,23 @@ def _stored(
         span.end_ns,
         dict(policy.attributes({**shared, **_kept(span.attributes, policy)})),
         [
-            SpanEvent(event.name, event.time_ns, dict(policy.attributes(_kept(event.attributes, policy))))
+            SpanEvent(event.name, event.time_ns, dict(policy.attributes(_without_urls(event, policy))))
             for event in span.events
         ],
         [] if span.link_id is None else [SpanLink(trace_id, f"{span.link_id:016x}", {})],
         STATUS_UNSET if span.error is None else STATUS_ERROR,
-        policy.text(span.error) if span.error and policy.bodies else None,
+        policy.message(span.error) if span.error and policy.bodies else None,
         resource,
         names.SCOPE_NAME,
     )
+
+
+def _without_urls(event: ImportedEvent, policy: ContentPolicy) -> dict[str, Any]:
+    """As ``tracing.encode`` writes them: texts of an exception lose the queries of URLs."""
+    return {
+        name: policy.message(value) if name.startswith("exception.") and isinstance(value, str) else value
+        for name, value in _kept(event.attributes, policy).items()
+    }
 
 
 def write_rollout(
@@ -91,20 +103,22 @@ def write_rollout(
 ) -> Written:
     """Adds the spans to the store in ``directory``; those that lie there as they are, are not written again.
 
-    ``content_once``: of requests that grow only what is new is written, as for live calls.
+    ``content_once``: of requests that grow only what is new is written, as for live calls. OtherRunError.
     """
     once = ContentOnce(BlobStore(directory)) if content_once else None
     writer = StoreWriter(directory, rollout.service, content=once)
     rollout_id = rollout.identity_id
     known = _known_spans(directory, rollout_id)
+    if rollout.place is not None and _is_of_another_run(rollout, known):
+        raise OtherRunError(f"{rollout.place}: the store has another run of session {rollout.session_id}")
     found = {"new": 0, "changed": 0, "same": 0}
     batch = bytearray()
-    for span, verdict in _judged(rollout, run_id, policy, known):
+    for span, payload, verdict in _judged(rollout, run_id, policy, known):
         found[verdict] += 1
         if verdict == "same":
             continue
         readable = _readable(span, rollout, run_id, policy)
-        batch += encode_span(readable, _payload(span, policy), policy, None, rollout_id, writer.content_for(rollout_id))
+        batch += encode_span(readable, payload, policy, None, rollout_id, writer.content_for(rollout_id))
         if len(batch) > _BATCH_BYTES:
             writer.append(rollout_id, batch)
             batch = bytearray()
@@ -113,23 +127,41 @@ def write_rollout(
     return Written(**found)
 
 
+def is_stored(
+    directory: Path, rollout: ImportedRollout, run_id: str | None = None, policy: ContentPolicy = DEFAULT_POLICY
+) -> bool:
+    """Whether the store has each of its spans, as it is."""
+    known = _known_spans(directory, rollout.identity_id)
+    return all(verdict == "same" for *_, verdict in _judged(rollout, run_id, policy, known))
+
+
+def _is_of_another_run(rollout: ImportedRollout, known: Mapping[tuple[str, str], StoredSpan]) -> bool:
+    """A run that goes on still begins when it began."""
+    root = rollout.spans[0]
+    there = known.get((f"{rollout.trace_id:032x}", f"{root.span_id:016x}"))
+    if there is None or names.TIME_KNOWN in root.attributes or names.TIME_KNOWN in there.attributes:
+        return False
+    return there.start_ns != root.start_ns
+
+
 def _judged(
     rollout: ImportedRollout, run_id: str | None, policy: ContentPolicy, known: Mapping[tuple[str, str], StoredSpan]
-) -> Iterator[tuple[ImportedSpan, str]]:
-    """Each span, and whether it is ``new``, ``changed`` or the ``same`` as in the store."""
+) -> Iterator[tuple[ImportedSpan, Payload | None, str]]:
+    """Each span, its request's body, and whether it is ``new``, ``changed`` or the ``same`` as in the store."""
     trace_id, shared = f"{rollout.trace_id:032x}", _shared_attributes(rollout, run_id)
     resource = {SERVICE_NAME: rollout.service}
     for span in rollout.spans:
+        payload = _payload(span, policy)
         there = known.get((trace_id, f"{span.span_id:016x}"))
         if there is None:
-            yield span, "new"
+            yield span, payload, "new"
             continue
         one = _stored(replace(span, attributes=_without_body(span.attributes)), trace_id, shared, resource, policy)
-        has_body = _payload(span, policy) is not None
+        has_body = payload is not None
         is_same = _is_same(one, there, has_body=has_body) or _is_same(
             _as_read(_readable(span, rollout, run_id, policy), rollout.identity_id, policy), there, has_body=has_body
         )
-        yield span, "same" if is_same else "changed"
+        yield span, payload, "same" if is_same else "changed"
 
 
 def _as_read(span: ReadableSpan, rollout_id: str, policy: ContentPolicy) -> StoredSpan:

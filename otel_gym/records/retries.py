@@ -84,7 +84,8 @@ def logical_calls(attempts: Iterable[Attempt | ModelCallRecord]) -> list[Logical
     - or the group's last attempt failed and had ended when this one started (where both times are known).
 
     Claude Code always counts 0 and several rollouts may ask the same question twice on purpose, so neither the
-    count nor the body alone decides: equal questions after a good answer are calls of their own.
+    count nor the body alone decides: equal questions after a good answer are calls of their own. So are calls of which
+    nothing was seen on the wire.
     """
     groups: list[LogicalCall] = []
     newest_by_question: dict[str, list[LogicalCall]] = {}
@@ -110,6 +111,8 @@ def _started(attempt: Attempt) -> tuple[float, int]:
 
 def _question(record: ModelCallRecord) -> str:
     if record.request is None:
+        if record.request_raw is None and record.dialect is None and record.status_code is None:
+            return f"not seen on the wire: {id(record)}"
         return f"{record.dialect} {record.request_raw or ''}"
     body = {name: value for name, value in record.request.items() if name not in TRANSPORT_FIELDS}
     return f"{record.dialect} {_canonical(body)}"

@@ -259,7 +259,7 @@ class _Writer:
         if len(parts) == 1:
             return {name: document}
         names = [name, *(f"trajectory.cont-{number}.json" for number in range(1, len(parts)))]
-        waiting = document.get("subagent_trajectories", [])
+        subagents_of = _subagents_of_parts(document, parts)
         files = {}
         for number, steps in enumerate(parts):
             part = dict(document)
@@ -269,15 +269,11 @@ class _Writer:
                 part["agent"] = {**document["agent"], "extra": {"continuation_index": number}}
             if number + 1 < len(parts):
                 part["continued_trajectory_ref"] = names[number + 1]
-            named = {ref["trajectory_id"] for step in steps for ref in _refs(step)}
-            is_last = number + 1 == len(parts)
-            subagents = [each for each in waiting if each["trajectory_id"] in named or is_last]
-            waiting = [each for each in waiting if each not in subagents]
-            part["subagent_trajectories"] = subagents or None
             summary = Summary()
             for step in steps:
                 summary.add(step)
-            part["final_metrics"] = _sums(summary, subagents)
+            part["subagent_trajectories"] = subagents_of[number] or None
+            part["final_metrics"] = _sums(summary, subagents_of[number])
             part["steps"] = _numbered(steps)
             files[names[number]] = known(part)
         return files
@@ -295,6 +291,18 @@ def _parts(steps: Sequence[Json]) -> list[list[Json]]:
             kept = instructions if managed.get("keeps_instructions") is not False else []
             parts.append([_copied(each) for each in (*kept, *_shown(step))])
     return parts
+
+
+def _subagents_of_parts(document: Json, parts: Sequence[Sequence[Json]]) -> list[list[Json]]:
+    """Of each part the subagents that it is the first to refer to; of the last one also those that none does."""
+    place: dict[str, int] = {}
+    for number, steps in enumerate(parts):
+        for ref in (ref for step in steps for ref in _refs(step)):
+            place.setdefault(ref["trajectory_id"], number)
+    found: list[list[Json]] = [[] for _ in parts]
+    for subagent in document.get("subagent_trajectories", ()):
+        found[place.get(subagent["trajectory_id"], -1)].append(subagent)
+    return found
 
 
 def _shown(boundary: Json) -> list[Json]:

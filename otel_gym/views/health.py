@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from otel_gym.conventions import AGENT_DROPPED_RECORDS
 from otel_gym.identity import ID_PATTERN
 from otel_gym.store.reader import Damage, RolloutSpans, Store
 from otel_gym.store.span import StoredSpan
@@ -155,6 +156,7 @@ def _findings_of(rollout: RolloutSpans) -> Iterator[RolloutFinding]:
     executions = rollout.executions()
     unfinished = [span.name for span in rollout.spans if span.end_ns is None]
     calls = [_call_said(span) for span in _unfinished_calls(rollout)]
+    left_out = sum(map(_records_left_out, rollout.spans))
     found = (
         (
             "unfinished",
@@ -176,10 +178,23 @@ def _findings_of(rollout: RolloutSpans) -> Iterator[RolloutFinding]:
             f"in no figure: {len(rollout.spans if rollout.is_ambiguous else executions.ambiguous)}",
             "let the trace context or baggage reach their process, or set OTEL_GYM_RUN_ID there",
         ),
+        (
+            "left_out",
+            left_out > 0,
+            f"its import left out {'1 record' if left_out == 1 else f'{left_out:,} records'} that could not be read or "
+            "are not known here",
+            "import again, which names the file and line of each: mend the line, or try a newer otel_gym",
+        ),
     )
     for kind, holds, finding, cure in found:
         if holds:
             yield RolloutFinding(kind, rollout.run_id, rollout.rollout_id, finding, cure)
+
+
+def _records_left_out(span: StoredSpan) -> int:
+    """Of the agent's run that ended with this span."""
+    number = span.attributes.get(AGENT_DROPPED_RECORDS)
+    return number if type(number) is int else 0
 
 
 def _unfinished_calls(rollout: RolloutSpans) -> list[StoredSpan]:

@@ -8,9 +8,9 @@ client's span that names the response of a captured call.
 
 from __future__ import annotations
 
-from otel_gym.conventions import MODEL_CALL_ID
+from otel_gym.conventions import MODEL_CALL_ID, SOURCE
 from otel_gym.store.reader import RolloutSpans
-from otel_gym.store.span import StoredSpan
+from otel_gym.store.span import STATUS_ERROR, StoredSpan
 
 SpanIds = tuple[str, str]
 
@@ -20,34 +20,47 @@ _INFERENCE = frozenset({"chat", "generate_content", "text_completion"})
 
 
 def is_model_call(span: StoredSpan) -> bool:
-    """Whether the span is a call that a model server got: captured there, or answered.
+    """Whether the span is a call that a model server got: captured there, answered, or told of by an ATIF document.
 
     A client's own span that tells of no answer (a 404, no connection) may never have reached one.
     """
     operation = span.attributes.get("gen_ai.operation.name")
     if not isinstance(operation, str) or operation not in _INFERENCE:
         return False
-    return MODEL_CALL_ID in span.attributes or any(
-        name == RESPONSE_ID or name.startswith("gen_ai.usage.") for name in span.attributes
-    )
+    return MODEL_CALL_ID in span.attributes or _has_answer(span) or _failed_in_atif(span)
+
+
+def _has_answer(span: StoredSpan) -> bool:
+    return any(name == RESPONSE_ID or name.startswith("gen_ai.usage.") for name in span.attributes)
+
+
+def _failed_in_atif(span: StoredSpan) -> bool:
+    return span.attributes.get(SOURCE) == "atif" and (span.status == STATUS_ERROR or span.end_ns is None)
 
 
 def without_client_layer(rollout: RolloutSpans) -> RolloutSpans:
-    """The rollout without the model-call spans whose call was captured below them, or is told of by a captured one."""
+    """The rollout without the model-call spans whose call was captured below them, or is told of by a captured one.
+
+    A failure that names no answer cannot be joined: where calls were captured, theirs are the failures.
+    """
     seen_by_capture = _ancestors_of_captured(rollout.spans)
-    captured = (span.attributes.get(RESPONSE_ID) for span in rollout.spans if MODEL_CALL_ID in span.attributes)
+    captured = [span.attributes.get(RESPONSE_ID) for span in rollout.spans if MODEL_CALL_ID in span.attributes]
     answers = {answer for answer in captured if isinstance(answer, str)}
-    spans = [span for span in rollout.spans if not _is_outer_layer(span, seen_by_capture, answers)]
+    spans = [span for span in rollout.spans if not _is_outer_layer(span, seen_by_capture, answers, bool(captured))]
     return rollout.with_spans(spans)
 
 
-def _is_outer_layer(span: StoredSpan, seen_by_capture: set[SpanIds], answers: set[str]) -> bool:
+def _is_outer_layer(span: StoredSpan, seen_by_capture: set[SpanIds], answers: set[str], has_captured: bool) -> bool:
     if not is_model_call(span):
         return False
     if _ids(span) in seen_by_capture:
         return True
+    if MODEL_CALL_ID in span.attributes:
+        return False
+    if not _has_answer(span):
+        return has_captured
     answer = span.attributes.get(RESPONSE_ID)
-    return MODEL_CALL_ID not in span.attributes and isinstance(answer, str) and answer in answers
+    return isinstance(answer, str) and answer in answers
 
 
 def _ancestors_of_captured(spans: list[StoredSpan]) -> set[SpanIds]:

@@ -189,6 +189,23 @@ def test_subagents_are_embedded_and_referred_to_by_the_call() -> None:
     assert totals["total_cost_usd"] == 1.0 + 0.25 + 0.5 + 0.125
 
 
+def test_subagents_of_a_long_run_were_compared_whole_to_find_the_file_of_each() -> None:
+    """Each stands in the file that refers to it first, though they are alike; what nothing refers to, in the last."""
+    told = trajectory(
+        says("go"),
+        calls(("t1", "a"), ("t2", "b")),
+        ContextBoundary([message_item("user", "summary")]),
+        calls(("t3", "c")),
+        answers(),
+    )
+    told.subagents = [subagent("x", spawned_by, 0.25) for spawned_by in ("t3", "t1", None, "t2")]
+    export = atif_of(told, rollout_id="0-0", continue_in_files=True)
+    first, second = (json.loads(content) for content in export.files().values())
+    assert [each["trajectory_id"] for each in first["subagent_trajectories"]] == ["0-0.x-2", "0-0.x-4"]
+    assert [each["trajectory_id"] for each in second["subagent_trajectories"]] == ["0-0.x", "0-0.x-3"]
+    assert [each["final_metrics"]["total_cost_usd"] for each in (first, second)] == [0.5, 0.5]
+
+
 def test_subagents_may_be_files_beside_the_document() -> None:
     export = atif_of(spawning(), rollout_id="0-0", embed_subagents=False)
     value = written(export)

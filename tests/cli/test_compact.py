@@ -60,6 +60,17 @@ def test_damage_that_was_sealed_ended_with_0_and_doctor_said_that_nothing_was_lo
     assert "could not be sealed whole" in result.stdout and "its request cannot be rebuilt" in result.stdout
 
 
+def test_a_misspelt_setting_was_passed_over_in_silence(
+    tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, [span(1)])
+    monkeypatch.setenv("OTEL_GYM_DIR", str(tmp_path))
+    monkeypatch.setenv("OTEL_GYM_DIRR", "x")
+    result = invoke("compact", "--idle", 0)
+    assert result.exit_code == 0 and "1 span of 1 rollout" in result.stdout
+    assert "did you mean OTEL_GYM_DIR?" in result.stderr
+
+
 def test_into_another_store(tmp_path: Path, invoke: Invoke) -> None:
     write(tmp_path / "a", [span(1)])
     assert invoke("compact", "--dir", tmp_path / "a", "--into", tmp_path / "b", "--idle", 0).exit_code == 0

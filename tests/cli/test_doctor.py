@@ -22,6 +22,7 @@ from ..store.lines import encoded, live_file, write
 from ..store.test_compact import conversation
 from .conftest import Invoke
 
+FIXTURES = Path(__file__).parent.parent / "fixtures"
 Rows = Callable[..., list[dict[str, Any]]]
 
 
@@ -111,6 +112,29 @@ def test_unfinished_rerun_and_ambiguous_rollouts_are_told(tmp_path: Path, invoke
     assert found.keys() == {("run_again", "1-0"), ("ambiguous", "1-0"), ("unfinished", "2-0")}
     assert "ran 2 times" in found["run_again", "1-0"]
     assert invoke("doctor", tmp_path).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "session", "bad"),
+    [
+        ("claude-code", "claude_code/parallel_tools.jsonl", [b'{"type": "user", \n', b'{"type": "hologram"}\n']),
+        ("codex", "codex/parallel_tools/sessions/*.jsonl", [b"{\n", b'{"type": "hologram", "payload": {}}\n']),
+    ],
+)
+def test_what_an_import_left_out_was_forgotten(
+    source: str, session: str, bad: list[bytes], tmp_path: Path, invoke: Invoke, rows: Rows
+) -> None:
+    lines = next(FIXTURES.glob(session)).read_bytes().splitlines(keepends=True)
+    store, file = tmp_path / "store", tmp_path / "rollout-session.jsonl"
+    file.write_bytes(b"".join([*lines[:5], *bad, *lines[5:]]))
+    assert invoke("import", source, file, "--rollout", "1-0", "--dir", store).exit_code == 1
+    (found,) = of_kind(rows(store), "left_out")
+    assert found["rollout_id"] == "1-0" and "2 records" in found["finding"] and "import again" in found["cure"]
+    result = invoke("doctor", store)
+    assert result.exit_code == 0 and "left_out: 1-0: its import left out 2 records" in result.stdout
+    file.write_bytes(b"".join(lines))
+    assert invoke("import", source, file, "--rollout", "1-0", "--dir", store).exit_code == 0
+    assert not of_kind(rows(store), "left_out")
 
 
 def test_misspelt_settings_and_those_that_hold_are_told(

@@ -139,6 +139,83 @@ def test_a_file_that_is_no_atif_is_one_line_and_no_traceback(text: str, tmp_path
         assert str(path) in line
 
 
+def a_run(path: Path, message: str, timestamp: str | None) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    step = {"step_id": 1, "source": "user", "message": message, "timestamp": timestamp}
+    path.write_text(json.dumps({**json.loads(ATIF_DOCUMENT), "steps": [step]}))
+    return path
+
+
+def messages_in(store: Path) -> list[str]:
+    lines = [line for file in store.rglob("*.jsonl") for line in file.read_text().splitlines()]
+    return sorted(word for line in lines for word in ("first", "second") if word in line)
+
+
+@pytest.mark.parametrize("times", [("2026-01-02T03:04:05Z", "2026-01-03T03:04:05Z"), (None, None)], ids=range(2))
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_the_second_of_two_runs_with_one_session_id_overwrote_the_first(
+    times: tuple[str | None, str | None], is_folder: bool, tmp_path: Path, invoke: Invoke
+) -> None:
+    store, runs = tmp_path / "store", tmp_path / "in"
+    runs.mkdir()
+    first = a_run(runs / "a" / "trajectory.json", "first", times[0])
+    second = a_run(runs / "b" / "trajectory.json", "second", times[1])
+    for _ in range(2):
+        result = invoke("import", "atif", *([runs] if is_folder else [first, second]), "--dir", store)
+        assert result.exit_code == 1
+        [line] = result.stderr.splitlines()
+        assert str(first) in line and str(second) in line and "--rollout" in line
+        assert messages_in(store) == ["first"]
+    for said in ("s2: 2 new spans", "s2: nothing new"):
+        alone = invoke("import", "atif", second, "--rollout", "s2", "--dir", store)
+        assert (alone.exit_code, alone.stdout.strip()) == (0, said)
+    assert messages_in(store) == ["first", "second"]
+    assert invoke("import", "atif", first, "--dir", store).stdout == "s1: nothing new\n"
+
+
+def test_runs_with_one_session_id_that_were_imported_one_by_one_overwrote_each_other(
+    tmp_path: Path, invoke: Invoke
+) -> None:
+    store = tmp_path / "store"
+    first = a_run(tmp_path / "a.json", "first", "2026-01-02T03:04:05Z")
+    second = a_run(tmp_path / "b.json", "second", "2026-01-03T03:04:05Z")
+    assert invoke("import", "atif", first, "--dir", store).exit_code == 0
+    result = invoke("import", "atif", second, "--dir", store)
+    assert result.exit_code == 1 and messages_in(store) == ["first"]
+    assert str(second) in result.stderr and "the store has another run of session s1" in result.stderr
+
+
+def test_a_copy_of_a_run_is_the_same_run(tmp_path: Path, invoke: Invoke) -> None:
+    first = a_run(tmp_path / "in" / "a.json", "first", None)
+    (tmp_path / "in" / "backup").mkdir()
+    shutil.copy(first, tmp_path / "in" / "backup")
+    result = invoke("import", "atif", tmp_path / "in", "--dir", tmp_path / "store")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert messages_in(tmp_path / "store") == ["first"]
+
+
+KINDS = {
+    "claude-code": ("claude_code/parallel_tools.jsonl", "claude_code/parallel_tools.stream.jsonl"),
+    "codex": ("codex/parallel_tools/sessions/*.jsonl", "codex/printed/ephemeral/*.jsonl"),
+    "atif": ("atif/valid/04_embedded_subagent.json",),
+}
+
+
+@pytest.mark.parametrize("source", KINDS)
+@pytest.mark.parametrize(("kind", "good"), [(kind, good) for kind, some in KINDS.items() for good in some])
+def test_a_file_of_another_source_was_nothing_that_can_be_imported(
+    source: str, kind: str, good: str, tmp_path: Path, invoke: Invoke
+) -> None:
+    path = shutil.copy(next(FIXTURES.glob(good)), tmp_path / "file")
+    result = invoke("import", source, path, "--dir", tmp_path / "store")
+    if source == kind:
+        assert (result.exit_code, result.stderr) == (0, "")
+        return
+    assert result.exit_code == 2
+    [line] = result.stderr.splitlines()
+    assert f"{path}: this is a" in line and line.endswith(f": otel-gym import {kind} {path}")
+
+
 FOLDERS = [
     ("claude-code", "claude_code/parallel_tools.jsonl", "zz.jsonl"),
     ("codex", "codex/parallel_tools/sessions/*.jsonl", "rollout-zz.jsonl"),

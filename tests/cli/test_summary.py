@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 import otel_gym
 from otel_gym.store.reader import RolloutSpans, Store
-from otel_gym.store.span import StoredSpan
+from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.views.layers import without_client_layer
 from otel_gym.views.model_calls import model_call_records
 from otel_gym.views.span_tree import span_tree
 from otel_gym.views.summary import percentile, summarize_rollout
 
-from .conftest import ask, chat_answer
+from .conftest import Invoke, ask, chat_answer
 
 
 def span(span_id: str, start: int, end: int | None, parent: str | None = None, **attributes: object) -> StoredSpan:
@@ -37,6 +37,30 @@ def test_the_attempts_of_a_retried_call_are_one_call_and_tokens_of_the_last_coun
     row = summarize_rollout(next(Store(tmp_path).rollouts("1-0")))
     assert (row.calls, row.retries, row.errors) == (3, 2, 2)
     assert (row.tokens_in, row.tokens_out) == (10, 10)
+
+
+def test_calls_that_failed_were_gone_after_export_and_import_of_atif(tmp_path: Path, invoke: Invoke) -> None:
+    live, back = tmp_path / "live", tmp_path / "back"
+    otel_gym.configure(directory=live, run_id="run-1")
+    with otel_gym.rollout(1, 0):
+        for answer, status in ((chat_answer(10, 0), 200), ({"error": {"type": "overloaded"}}, 529), ({"id": "x"}, 200)):
+            asyncio.run(ask(answer, status, "1-0"))
+    assert otel_gym.flush(10)
+    assert invoke("export", "atif", "-o", tmp_path / "atif", "--dir", live).exit_code == 0
+    assert invoke("import", "atif", tmp_path / "atif", "--run", "run-1", "--dir", back).exit_code == 0
+    [before], [after] = ([summarize_rollout(each) for each in Store(store).rollouts()] for store in (live, back))
+    assert (before.calls, before.retries, before.errors) == (3, 0, 1)
+    assert (after.calls, after.retries, after.errors) == (3, 0, 1)
+    for store in (live, back):
+        assert "upstream_error" in invoke("show", "1-0", "--dir", store).stdout
+
+
+def test_a_failure_that_was_captured_and_told_of_counted_twice() -> None:
+    told = span("c1", 10, 90, "r1", gym__source="atif", gen_ai__operation__name="chat", gym__error__category="timeout")
+    told.status = STATUS_ERROR
+    root, captured = span("r1", 0, 200, name="rollout"), span("k1", 20, 80, **CAPTURED)
+    assert summarize_rollout(RolloutSpans(None, "1-0", [root, told])).errors == 1
+    assert summarize_rollout(RolloutSpans(None, "1-0", [root, told, captured])).calls == 1
 
 
 def test_the_span_of_a_clients_own_instrumentation_is_no_second_call() -> None:

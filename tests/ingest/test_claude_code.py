@@ -408,6 +408,12 @@ def test_a_request_that_lacks_a_part_is_not_rebuilt(tmp_path: Path) -> None:
     assert "gym.request.body" not in chat.attributes
 
 
+def test_a_request_that_no_record_notes_is_unknown_and_the_call_is_read(tmp_path: Path) -> None:
+    records = [user("go"), answer("m1", text("a"), requestId="r1", requestRef="gone")]
+    [chat] = read(write_session(tmp_path / "S1.jsonl", records)).chats
+    assert "gym.request.body" not in chat.attributes and chat.name == f"chat {chat.attributes['gen_ai.request.model']}"
+
+
 def names_and_ids(directory: Path) -> set[tuple[str, str]]:
     store = open_store(directory)
     return {(span.name, span.span_id) for rollout_id in store.rollout_ids() for span in store.spans(rollout_id)}

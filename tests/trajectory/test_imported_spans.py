@@ -68,6 +68,37 @@ def test_secrets_of_a_transcript_never_land_on_disk(rollout: ImportedRollout, tm
     assert stored_spans(rollout)[2].attributes["password"] == "[redacted]"
 
 
+def test_errors_that_name_a_url_or_a_secret_were_other_in_memory_than_in_the_store(
+    rollout: ImportedRollout, tmp_path: Path
+) -> None:
+    text = "GET https://api.example.com/v1?q=private failed: password=hunter22"
+    rollout.spans[1].error = text
+    rollout.spans[1].events.append(ImportedEvent("exception", BEGAN, {"exception.message": text}))
+    assert write_rollout(tmp_path, rollout) == Written(new=3)
+    assert write_rollout(tmp_path, rollout) == Written(same=3)
+    [stored] = open_store(tmp_path).rollouts()
+    in_memory = {span.span_id: span for span in stored_spans(rollout)}
+    assert {span.span_id: replace(span, blobs=None) for span in stored.spans} == in_memory
+    assert in_memory[f"{rollout.spans[1].span_id:016x}"].status_message == (
+        "GET https://api.example.com/v1 failed: password=[redacted]"
+    )
+
+
+def test_the_request_of_a_call_that_changed_was_made_twice(rollout: ImportedRollout, tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def body() -> str:
+        made.append("once")
+        return '{"model": "m"}'
+
+    rollout.spans[2].attributes[names.REQUEST_BODY] = body
+    for written in (Written(new=3), Written(same=3), Written(changed=1, same=2)):
+        rollout.spans[2].end_ns = BEGAN + 5 if written.changed else None
+        made.clear()
+        assert write_rollout(tmp_path, rollout) == written
+        assert made == ["once"]
+
+
 @pytest.mark.parametrize("session_id", ["../../etc", "", "unassigned", "a b/c", "é" * 300, ".hidden"])
 def test_any_session_has_a_rollout_id(session_id: str) -> None:
     assert is_valid_id(rollout_id_of_session(session_id))

@@ -26,6 +26,7 @@ from otel_gym.ingest.claude_code.session_files import (
     Beginnings,
     SessionFiles,
     find_sessions,
+    read_head,
 )
 from otel_gym.ingest.claude_code.session_steps import agent_run
 from otel_gym.ingest.claude_code.stream_json import StreamReader
@@ -34,7 +35,12 @@ from otel_gym.ingest.imported import ImportedRollout
 from otel_gym.records.steps import AgentRun
 from otel_gym.tracing.content_policy import ContentPolicy
 
-__all__ = ["SessionRun", "claude_code_runs", "read_claude_code"]
+__all__ = ["SessionRun", "claude_code_runs", "is_claude_code", "read_claude_code"]
+
+
+def is_claude_code(path: Path) -> bool:
+    """Whether a file is a transcript, or stream-json output. OSError."""
+    return read_head(path) is not None
 
 
 def read_claude_code(path: Path) -> list[ImportedRollout]:

@@ -374,8 +374,7 @@ def _read_request(session: SessionLog, log: AgentLog, row: Row, index: int, dama
     request_id = text_of(row.get("id"))
     if request_id is None or not session.bodies:
         return
-    session.requests[request_id] = session.bodies[-1]
-    session.bodies[-1].add_request(request_id, row, time_of(row))
+    session.requests[request_id] = session.bodies[-1].add_request(request_id, row, time_of(row))
 
 
 _READERS: dict[str, Callable[[SessionLog, AgentLog, Row, int, Damage], None]] = {

@@ -26,14 +26,21 @@ _NOT_IN_BODY = frozenset({"betas"})
 
 
 @dataclass(slots=True)
-class _Request:
+class NotedRequest:
+    """A request as its file notes it; only ``time_ns``, ``params`` and ``body`` are for others."""
+
     time_ns: int | None
+    params: dict[str, Any]
     base: str | None
     kept: int
     tail: list[str]
     shape: str | None
-    params: dict[str, Any]
     cache_control: list[Any]
+    bodies: RequestBodies
+
+    def body(self) -> str | None:
+        """JSON, but for what is not noted (metadata, stream, the billing block); None if a part of it is lost."""
+        return self.bodies.body(self)
 
 
 class RequestBodies:
@@ -41,35 +48,30 @@ class RequestBodies:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._requests: dict[str, _Request] = {}
+        self._requests: dict[str, NotedRequest] = {}
         self._messages: dict[str, str] | None = None
         self._shapes: dict[str, str] = {}
 
-    def add_request(self, request_id: str, row: Row, time_ns: int | None) -> None:
+    def add_request(self, request_id: str, row: Row, time_ns: int | None) -> NotedRequest:
         tail, params, cache_control = row.get("tail"), row.get("params"), row.get("cacheControl")
         base, shape = row.get("base"), row.get("shapeHash")
-        self._requests[request_id] = _Request(
+        request = self._requests[request_id] = NotedRequest(
             time_ns,
+            params if isinstance(params, dict) else {},
             base if isinstance(base, str) else None,
             token_count(row.get("keep")) or 0,
             [name for name in tail if isinstance(name, str)] if isinstance(tail, list) else [],
             shape if isinstance(shape, str) else None,
-            params if isinstance(params, dict) else {},
             cache_control if isinstance(cache_control, list) else [],
+            self,
         )
+        return request
 
-    def time_ns(self, request_id: str) -> int | None:
-        return self._requests[request_id].time_ns
-
-    def params(self, request_id: str) -> dict[str, Any]:
-        return self._requests[request_id].params
-
-    def body(self, request_id: str) -> str | None:
-        """JSON, but for what is not noted (metadata, stream, the billing block); None if a part of it is lost."""
-        names = self._names(request_id)
+    def body(self, request: NotedRequest) -> str | None:
+        """Of a request of this file, as ``NotedRequest.body``."""
+        names = self._names(request)
         if names is None:
             return None
-        request = self._requests[request_id]
         texts = self._read()
         shape = self._shapes.get(request.shape or "")
         if shape is None or any(name not in texts for name in names):
@@ -85,10 +87,9 @@ class RequestBodies:
                 return None
         return safe_json(body)
 
-    def _names(self, request_id: str) -> list[str] | None:
+    def _names(self, request: NotedRequest) -> list[str] | None:
         """Of its messages; None where an earlier request that it builds on is not there."""
         parts: list[list[str]] = []
-        request = self._requests[request_id]
         length = request.kept + len(request.tail)
         for _ in range(len(self._requests)):
             if length > request.kept + len(request.tail):

@@ -7,7 +7,7 @@ from typing import Any
 from otel_gym.content import finite_number
 from otel_gym.ingest.claude_code.agent_log import AgentLog, Call, ToolRun
 from otel_gym.ingest.claude_code.lines import Row, text_of
-from otel_gym.ingest.claude_code.request_bodies import RequestBodies
+from otel_gym.ingest.claude_code.request_bodies import NotedRequest, RequestBodies
 from otel_gym.records.steps import iso_time
 
 AGENT = "claude-code"
@@ -25,7 +25,7 @@ class SessionLog:
         self.agents: dict[str, AgentLog] = {}
         self.versions: list[str] = []
         self.bodies: list[RequestBodies] = []
-        self.requests: dict[str, RequestBodies] = {}
+        self.requests: dict[str, NotedRequest] = {}
         self._first_ns = first_ns
         # Sidechains of old versions name no agent: a record's agent is that of its parent.
         self._sidechains: dict[str, str] = {}
@@ -46,18 +46,21 @@ class SessionLog:
             self._sidechains[uuid] = agent_id
         return self.agent(agent_id)
 
+    def request_of(self, call: Call) -> NotedRequest | None:
+        """None where no record notes it."""
+        return self.requests.get(call.request_ref or "")
+
     def start_of(self, call: Call) -> int:
         """When the call began, as its request's own record says where there is one."""
-        bodies, asked_ns = self.requests.get(call.request_ref or ""), None
-        if bodies is not None and call.request_ref is not None:
-            asked_ns = bodies.time_ns(call.request_ref)
-        return call.started_ns if asked_ns is None else min(asked_ns, call.ended_ns)
+        request = self.request_of(call)
+        if request is None or request.time_ns is None:
+            return call.started_ns
+        return min(request.time_ns, call.ended_ns)
 
     def model_of(self, call: Call) -> str | None:
         """The one that was asked for; after a fallback that is another one than the user's."""
-        bodies, asked = self.requests.get(call.request_ref or ""), None
-        if bodies is not None and call.request_ref is not None:
-            asked = bodies.params(call.request_ref).get("model")
+        request = self.request_of(call)
+        asked = None if request is None else request.params.get("model")
         return asked if isinstance(asked, str) else call.requested_model or call.model
 
     def noticed(self, notice: dict[str, str], time_ns: int | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from otel_gym import conventions as names
@@ -152,10 +151,10 @@ class _SpanMaker:
             names.PROVIDER_USAGE: None if call.usage is None else json_text(call.usage),
             **usage_attributes(call.usage),
         }
-        bodies = self._session.requests.get(call.request_ref or "")
-        if bodies is not None and call.request_ref is not None:
-            attributes |= request_attributes(_DIALECT, bodies.params(call.request_ref))
-            attributes[names.REQUEST_BODY] = partial(bodies.body, call.request_ref)
+        request = self._session.request_of(call)
+        if request is not None:
+            attributes |= request_attributes(_DIALECT, request.params)
+            attributes[names.REQUEST_BODY] = request.body
             attributes[names.DIALECT] = _DIALECT
         return attributes
 

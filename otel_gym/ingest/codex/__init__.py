@@ -12,14 +12,14 @@ from pathlib import Path
 
 from otel_gym.ingest.codex.exec_json import read_printed
 from otel_gym.ingest.codex.family import threads_by_root
-from otel_gym.ingest.codex.files import session_files, stdout_files
+from otel_gym.ingest.codex.files import is_codex, session_files, stdout_files
 from otel_gym.ingest.codex.rows import ThreadFile, read_thread_file
 from otel_gym.ingest.codex.thread import Thread
 from otel_gym.ingest.codex.threads import rollout_of_threads
 from otel_gym.ingest.files import with_damage
 from otel_gym.ingest.imported import ImportedRollout
 
-__all__ = ["read_codex"]
+__all__ = ["is_codex", "read_codex"]
 
 
 def read_codex(path: Path) -> list[ImportedRollout]:

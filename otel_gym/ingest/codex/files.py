@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from otel_gym.identity import is_valid_id
-from otel_gym.ingest.codex.rows import json_lines
+from otel_gym.ingest.codex.rows import JsonObject, json_lines
 from otel_gym.ingest.files import readable
 
 _SESSION_FILES = "rollout-*.jsonl"
@@ -31,8 +31,17 @@ def stdout_files(path: Path, damage: list[str]) -> list[Path]:
 
 def is_session_file(path: Path) -> bool:
     """By its name, or where it was renamed by its first record: only those of a session have a payload."""
-    first = next((record for _, record in json_lines(path, [])), {})
-    return path.match(_SESSION_FILES) or "payload" in first
+    return path.match(_SESSION_FILES) or "payload" in _first_record(path)
+
+
+def is_codex(path: Path) -> bool:
+    """Whether a file is a session's, or what was printed of one, by its first record. OSError."""
+    first = _first_record(path)
+    return isinstance(first.get("payload"), dict) or first.get("type") == "thread.started"
+
+
+def _first_record(path: Path) -> JsonObject:
+    return next((record for _, record in json_lines(path, [])), {})
 
 
 def file_of_thread(thread_id: str, beside: Path) -> Path | None:
