@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +20,7 @@ from otel_gym.cli.common import (
     say,
 )
 from otel_gym.cli.formats import counted
+from otel_gym.cli.writing import without_collector
 from otel_gym.store.reader import Store
 
 if TYPE_CHECKING:
@@ -82,7 +80,7 @@ def compact(
         try:
             if into is not None:
                 check_store_folder(into, "--into")
-            with _without_collector():
+            with without_collector():
                 done = compact_store(folder, into=into, by_rollout=by_rollout, remove=remove, idle_s=idle)
         except (LockedError, PartError, StoreFolderError) as error:
             raise CommandError(str(error)) from None
@@ -94,18 +92,6 @@ def compact(
             say(line)
         if done.damage or done.left_out:
             raise typer.Exit(DAMAGED)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Rows are lists without cycles, each of which Python's collector would look at many times."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _print(done: Compaction) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -21,9 +21,10 @@ from otel_gym.cli.common import (
     say,
 )
 from otel_gym.cli.formats import counted
+from otel_gym.cli.writing import not_written, write_files
 from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.views.counted_calls import LaterAttempts, counted_calls, counting_rollouts, model_call_rows
-from otel_gym.views.json_lines import Row, print_json_lines, replacing, write_json_lines
+from otel_gym.views.json_lines import Row, print_json_lines, write_json_lines
 from otel_gym.views.selection import NO_RUN, selected_rollouts
 
 app = typer.Typer(
@@ -182,7 +183,7 @@ def atif(
             number += 1
             files = atif_files(rollout, ATIF_VERSIONS[version], embed_subagents=not subagent_files)
             if output is not None:
-                _write_files(output / rollout.address, files)
+                write_files(output / rollout.address, {name: (content,) for name, content in files.items()})
             elif number == 1:
                 sys.stdout.buffer.write(next(iter(files.values())))
             else:
@@ -190,19 +191,6 @@ def atif(
     if output is not None:
         typer.echo(f"{counted(number, 'rollout')} written below {output}", err=True)
     return store
-
-
-def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    try:
-        for name, content in files.items():
-            path = folder / name
-            if ".." in path.parts or not path.is_relative_to(folder):
-                raise CommandError(f"{name!r} would lie outside of {folder}: the file it is from names it so")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as temporary:
-                temporary.write_bytes(content)
-    except OSError as error:
-        raise _not_written(folder, error) from None
 
 
 def _write_rows(
@@ -227,7 +215,7 @@ def _write_rows(
         try:
             number = write(rows, output)
         except OSError as error:
-            raise _not_written(output, error) from None
+            raise not_written(output, error) from None
     say(f"{number:,} {one_and_many[number != 1]} written to {output}")
     return store
 
@@ -241,13 +229,6 @@ def _write_parquet(rows: Iterable[Row], path: Path) -> int:
     from otel_gym.views.model_calls_export import write_parquet  # pyarrow is slow to load
 
     return write_parquet(rows, path)
-
-
-def _not_written(output: Path, error: OSError) -> Exception:
-    """A reader of a FIFO that left is no failure, and goes on as it is."""
-    if isinstance(error, BrokenPipeError):
-        return error
-    return CommandError(f"{output} cannot be written: {error.strerror}; give another -o FILE")
 
 
 def _format(named: str | None, output: Path | None) -> str:

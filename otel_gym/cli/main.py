@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from otel_gym.cli import compact, demo, doctor, export, imports, ls, proxy, show, stats, tail
+from otel_gym.cli import compact, convert, demo, doctor, export, imports, ls, proxy, show, stats, tail
 from otel_gym.cli.common import AddressCommand, ArgumentCommand, output_code
 from otel_gym.version import __version__
 
@@ -44,6 +44,7 @@ app.command("doctor", cls=ArgumentCommand, short_help="Say what is wrong with a 
 app.command("compact", short_help="Seal what ended processes wrote in Parquet.")(compact.compact)
 app.add_typer(imports.app, name="import")
 app.add_typer(export.app, name="export")
+app.add_typer(convert.app, name="convert")
 
 
 def _say_version(wanted: bool) -> None:

@@ -1,0 +1,46 @@
+"""How commands write files."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from otel_gym.cli.common import CommandError
+from otel_gym.views.json_lines import replacing
+
+Files = Mapping[str, Iterable[bytes]]
+
+
+def write_files(folder: Path, files: Files) -> None:
+    """Files by their paths below ``folder``, in pieces."""
+    try:
+        for name, pieces in files.items():
+            path = folder / name
+            if ".." in path.parts or not path.is_relative_to(folder):
+                raise CommandError(f"{name!r} would lie outside of {folder}: the file it is from names it so")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as temporary, temporary.open("wb") as file:
+                file.writelines(pieces)
+    except OSError as error:
+        raise not_written(folder, error) from None
+
+
+def not_written(output: Path, error: OSError) -> Exception:
+    """A reader of a FIFO that left is no failure, and goes on as it is."""
+    if isinstance(error, BrokenPipeError):
+        return error
+    return CommandError(f"{output} cannot be written: {error.strerror}; give another -o FILE")
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Rows, spans and steps are no cycles, and the collector would look at each many times."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
