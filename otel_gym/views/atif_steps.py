@@ -266,7 +266,7 @@ class _Parts:
         elif kind in CALL_TYPES:
             self.calls.append(item)
         elif kind not in OUTPUT_TYPES.values():
-            self.others.append(_plain(item))
+            self.others.append(said_item(item))
 
 
 def _result_of(item: Item) -> ToolResult:
@@ -404,10 +404,6 @@ def _extra(generation: AgentStep) -> Json:
         "unfinished": True if generation.is_unfinished else None,
     }
     return known({**{name: value for name, value in generation.extra.items() if name not in _IN_METRICS}, **said})
-
-
-def _plain(item: Item) -> Item:
-    return {name: value for name, value in item.items() if name not in (STEP_NO, EXECUTION)}
 
 
 def _first(values: Mapping[str, Any], spellings: Sequence[str]) -> Any:

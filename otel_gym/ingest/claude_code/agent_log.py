@@ -92,8 +92,9 @@ class Call:
         """When the last of its tools was done."""
         return max([self.ended_ns, *(run.ended_ns for run in self.runs if run.ended_ns is not None)])
 
-    def saw_usage(self, usage: dict[str, Any]) -> None:
-        """The lines of a message may repeat an early count: the largest is the last."""
+    def saw_usage(self, usage: dict[str, Any], text: bytes = b"") -> None:
+        """The lines of a message may repeat an early count: the largest is the last. ``text``: its JSON, if known."""
+        self.usage_text = text
         if self.usage is None or _output_tokens(usage) >= _output_tokens(self.usage):
             self.usage = usage
 

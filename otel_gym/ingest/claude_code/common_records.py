@@ -37,10 +37,9 @@ def _read_answer(log: AgentLog, line: AssistantLine, index: int) -> None:
     call.stop_reason = message.stop_reason or call.stop_reason
     usage = bytes(message.usage)
     if usage != call.usage_text:  # else the line repeats it
-        call.usage_text = usage
         counts = parse(usage)
         if isinstance(counts, dict):
-            call.saw_usage(counts)
+            call.saw_usage(counts, usage)
     number = line.api_block_index
     for block in message.content:
         _read_block(log, call, line.uuid, None if number is None or number < 0 else number, block, index, time_ns)

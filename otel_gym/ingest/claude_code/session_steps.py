@@ -135,7 +135,7 @@ class _RunMaker:
         ended_ns = run.ended_ns if run.time_known else None
         return ToolResult(
             call_id=run.call_id,
-            output=output,
+            output=_output(output),
             started_at=iso_time(run.started_ns) if run.time_known else None,
             completed_at=iso_time(ended_ns),
             duration_ms=None if ended_ns is None else (ended_ns - run.started_ns) / 10**6,
@@ -154,6 +154,13 @@ def _texts_of(call: Call) -> list[str]:
         if run.error or any(isinstance(value, str) for value in run.extra.values()):
             texts.append(json_text([run.error, run.extra]))
     return texts
+
+
+def _output(output: Any) -> Any:
+    """A text, or parts; anything else as JSON, as a span holds it."""
+    if isinstance(output, dict) and output.keys() == {"content"}:
+        return output["content"]
+    return output if isinstance(output, str | list) else json_text(output)
 
 
 def _order(entry: Note | Call) -> tuple[int, int]:
