@@ -38,7 +38,7 @@ Json = dict[str, Any]
 WrittenVersion = Literal["ATIF-v1.7", "ATIF-v1.8"]
 
 MAIN_FILE = "trajectory.json"
-_HELD_BYTES = 1024 * 1024
+_HELD_BYTES = 64 * 1024
 # Stands for the id of a call that spawned a subagent, where none is known.
 _NO_CALL = ""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
