@@ -135,7 +135,7 @@ def build_model_call_record(exchange: Exchange | Mapping[str, Any], call_index: 
 
 def extract_token_stats(usage: Any) -> dict[str, int | None]:
     """Token counts of a usage object under the record's names; rules in ``otel_gym.wire.usage``."""
-    return asdict(token_stats(usage))
+    return token_stats(usage)._asdict()
 
 
 def aggregate_model_call_records(calls: Iterable[ModelCallRecord]) -> dict[str, float | None]:
@@ -217,7 +217,7 @@ def _answer_fields(request: dict[str, Any] | None, response: dict[str, Any] | No
     answer = response or {}
     tokens = token_stats(answer.get("usage"))
     return {
-        **asdict(tokens),
+        **tokens._asdict(),
         "cache_hit": tokens.cache_hit,
         "response_id": _text(answer.get("id")),
         "response_status": _text(answer.get("status")),

@@ -108,13 +108,11 @@ class AgentRun:
     subagents: list[AgentRun] = field(default_factory=list)
 
 
+@lru_cache(maxsize=1024)  # one time is asked for again and again: the end of a call is the start of its tools
 def iso_time(unix_nano: int | None) -> str | None:
     """UTC nanoseconds as ISO 8601, to the microsecond (to the millisecond where it is a whole one)."""
-    return None if unix_nano is None else _iso_time(unix_nano)
-
-
-@lru_cache(maxsize=1024)  # one time is asked for again and again: the end of a call is the start of its tools
-def _iso_time(unix_nano: int) -> str:
+    if unix_nano is None:
+        return None
     seconds, rest = divmod(unix_nano, 10**9)
     microseconds = rest // 1000
     fraction = f"{microseconds:06d}" if microseconds % 1000 else f"{microseconds // 1000:03d}"

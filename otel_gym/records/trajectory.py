@@ -168,7 +168,7 @@ def concurrent_calls(output: Iterable[Item]) -> list[tuple[str, str]]:
     return [(one[2], other[2]) for at, one in enumerate(ran) for other in ran[at + 1 :] if other[0] < one[1]]
 
 
-_COUNTS = tuple(TokenStats.__dataclass_fields__)
+_COUNTS = tuple(TokenStats._fields)
 
 
 def _generation(number: int, step: AgentStep) -> Generation:

@@ -26,7 +26,6 @@ from otel_gym.views.atif_content import Media, least_version, needs_audio
 from otel_gym.views.atif_spans import atif_files_of_spans, atif_of_spans
 from otel_gym.views.atif_steps import Steps
 from otel_gym.views.atif_told import Told, told_by_run, told_by_trajectory
-from otel_gym.wire.usage import sum_of_known
 
 if TYPE_CHECKING:
     from otel_gym.records.atif import AtifTrajectory
@@ -42,12 +41,9 @@ _HELD_BYTES = 64 * 1024
 # Stands for the id of a call that spawned a subagent, where none is known.
 _NO_CALL = ""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
-_TOTALS = (
-    ("total_prompt_tokens", "prompt_tokens"),
-    ("total_completion_tokens", "completion_tokens"),
-    ("total_cached_tokens", "cached_tokens"),
-)
+_TOTALS = ("prompt_tokens", "completion_tokens", "cached_tokens")
 _EXTRA_TOTALS = ("reasoning_tokens", "cache_creation_input_tokens", "total_tokens")
+_NO_FIGURES: Json = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,21 +327,30 @@ def _has_audio(step: Json) -> bool:
 
 @dataclass(slots=True)
 class Summary:
-    """What a document says of all of its steps."""
+    """What a document says of all of its steps. ``totals``: of each figure the sum of what is known."""
 
     steps: int = 0
-    metrics: list[Json] = field(default_factory=list)
+    totals: dict[str, int] = field(default_factory=dict)
+    costs: list[float] = field(default_factory=list)
     has_costs: bool = False
     is_of_system: bool = True
 
     def add(self, step: Json) -> None:
         self.steps += 1
-        self.is_of_system = self.is_of_system and step.get("source") == "system"
+        self.is_of_system = self.is_of_system and step["source"] == "system"
         metrics = step.get("metrics")
-        if metrics is not None:
-            self.has_costs = self.has_costs or "cost_usd" in metrics
-            if not step.get("is_copied_context"):
-                self.metrics.append(metrics)
+        if metrics is None:
+            return
+        cost = metrics.get("cost_usd")
+        self.has_costs = self.has_costs or cost is not None
+        if step.get("is_copied_context"):
+            return
+        if cost is not None:
+            self.costs.append(cost)
+        for figures, names in ((metrics, _TOTALS), (metrics.get("extra", _NO_FIGURES), _EXTRA_TOTALS)):
+            for name in names:
+                if name in figures:
+                    self.totals[name] = self.totals.get(name, 0) + figures[name]
 
 
 def _final_metrics(told: Told, summary: Summary, subagents: Sequence[Json]) -> Json:
@@ -360,17 +365,14 @@ def _final_metrics(told: Told, summary: Summary, subagents: Sequence[Json]) -> J
 
 
 def _sums(summary: Summary, subagents: Sequence[Json]) -> Json:
-    metrics = summary.metrics
-    costs = [each["cost_usd"] for each in metrics if "cost_usd" in each]
-    costs += [cost for each in subagents if (cost := each["final_metrics"].get("total_cost_usd")) is not None]
-    totals = {total: sum_of_known(each.get(name) for each in metrics) for total, name in _TOTALS}
-    more = {
-        f"total_{name.removeprefix('total_')}": sum_of_known(each.get("extra", {}).get(name) for each in metrics)
-        for name in _EXTRA_TOTALS
-    }
+    costs = summary.costs + [
+        cost for each in subagents if (cost := each["final_metrics"].get("total_cost_usd")) is not None
+    ]
+    totals = summary.totals
+    more = {f"total_{name.removeprefix('total_')}": totals.get(name) for name in _EXTRA_TOTALS}
     return known(
         {
-            **totals,
+            **{f"total_{name}": totals.get(name) for name in _TOTALS},
             "total_cost_usd": math.fsum(costs) if costs else None,
             "total_steps": summary.steps,
             "extra": known(more) or None,

@@ -150,17 +150,14 @@ class Steps:
     def _generation(self, generation: AgentStep | None, parts: _Parts) -> Json:
         step = self._agent_step(parts)
         if generation is not None:
-            step |= known(
-                {
-                    "model_name": generation.model,
-                    "metrics": _metrics(generation),
-                    "llm_call_count": 1,
-                    "timestamp": self._time(generation.started_at or generation.ended_at),
-                }
-            )
-            extra = _extra(generation) | step.pop("extra", {})
-            if extra:
-                step["extra"] = extra
+            told = {
+                "model_name": generation.model,
+                "metrics": _metrics(generation),
+                "llm_call_count": 1,
+                "timestamp": self._time(generation.started_at or generation.ended_at),
+                "extra": _extra(generation) | step.get("extra", {}) or None,
+            }
+            step |= known(told)
         return step
 
     def _agent_step(self, parts: _Parts) -> Json:
@@ -199,7 +196,7 @@ class Steps:
         failed = told.error_message is not None or told.error_data is not None
         content = content_of(told.output, self._media)
         refs = self._refs.get(told.call_id) if self._refs and isinstance(told.call_id, str) else None
-        extra = dict(told.extra)
+        extra = known(told.extra) if told.extra else {}
         for name, value in zip(_TIMES, (told.started_at, told.completed_at, told.duration_ms), strict=True):
             if value is not None:
                 extra[name] = value
@@ -213,7 +210,7 @@ class Steps:
         if refs:
             result["subagent_trajectory_ref"] = list(refs)
         if extra:
-            result["extra"] = known(extra)
+            result["extra"] = extra
         return result
 
     def _time(self, text: str | None) -> str | None:

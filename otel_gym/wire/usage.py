@@ -15,8 +15,7 @@ A count is a true, non-negative int; a bool, a float, a text or a negative numbe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 Number = TypeVar("Number", int, float)
 
@@ -24,8 +23,7 @@ PROMPT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
 OUTPUT_DETAILS = ("output_tokens_details", "completion_tokens_details")
 
 
-@dataclass(frozen=True, slots=True)
-class TokenStats:
+class TokenStats(NamedTuple):
     """Tokens of one model call; None where the server did not say.
 
     ``tokens_in`` is the whole prompt; ``cached_tokens`` (read from the cache) and

@@ -77,6 +77,8 @@ class Call:
     places: list[tuple[int, str | Block]] = field(default_factory=list)
     usage: dict[str, Any] | None = None
     usage_text: bytes = b""
+    # The greatest number of a block so far.
+    last_place: int = -1
     stop_reason: str | None = None
     is_cut: bool = False
     runs: list[ToolRun] = field(default_factory=list)
@@ -87,6 +89,16 @@ class Call:
 
     def said(self) -> list[str | Block]:
         return [said for _, said in sorted(self.places, key=_first)]
+
+    def add_place(self, number: int | None, said: str | Block) -> bool:
+        """False where that block is there already; None stands for the place behind all others."""
+        if number is None:
+            number = len(self.places)
+        elif number <= self.last_place and any(place == number for place, _ in self.places):
+            return False
+        self.last_place = max(self.last_place, number)
+        self.places.append((number, said))
+        return True
 
     def ends_with_tools(self) -> int:
         """When the last of its tools was done."""
@@ -265,9 +277,11 @@ class AgentLog:
             call = self.calls[key] = Call(key, index, before, before)
             self.turns[-1].calls.append(call)
             self.turns[-1].error = None
-        call.ended_ns = self.moment(time_ns)
-        call.time_known = call.time_known or time_ns is not None
-        call.started_ns = min(call.started_ns, call.ended_ns)
+        if time_ns is not None:
+            self.last_ns, call.time_known = time_ns, True
+        call.ended_ns = self.last_ns
+        if call.ended_ns < call.started_ns:
+            call.started_ns = call.ended_ns
         return call
 
     def run_of(self, call_id: str) -> ToolRun | None:

@@ -51,14 +51,14 @@ _NO_IDS = "- - -"
 def _read_block(
     log: AgentLog, call: Call, uuid: str, number: int | None, block: Block, index: int, time_ns: int | None
 ) -> None:
-    if number is not None and call.places and any(place == number for place, _ in call.places):
+    if not call.add_place(number, block):
         return
-    if type(block) is ToolUseBlock:
-        given = block.input
-        block.arguments, block.input = json_text(given), {}
-    call.places.append((len(call.places) if number is None else number, block))
     log.note_said(uuid, block)
-    if type(block) is ToolUseBlock and block.id and block.id not in log.runs:
+    if type(block) is not ToolUseBlock:
+        return
+    given = block.input
+    block.arguments, block.input = json_text(given), {}
+    if block.id and block.id not in log.runs:
         run = ToolRun(block.id, block.name, str(block.arguments), index, log.last_ns, time_ns is not None)
         if is_agent_tool(block.name):
             run.is_for_agent(given)

@@ -123,8 +123,8 @@ def _read_assistant(session: SessionLog, log: AgentLog, row: Row, index: int, da
     time_ns = time_of(row)
     call = log.add_call(call_key(row, index), index, time_ns)
     _describe(call, row, message)
-    for place, block in enumerate(objects_of(message.get("content"))):
-        _read_block(log, call, row, place, block, index, time_ns)
+    for block in objects_of(message.get("content")):
+        _read_block(log, call, row, block, index, time_ns)
 
 
 def _describe(call: Call, row: Row, message: Row) -> None:
@@ -140,14 +140,13 @@ def _describe(call: Call, row: Row, message: Row) -> None:
         call.saw_usage(usage)
 
 
-def _read_block(log: AgentLog, call: Call, row: Row, place: int, block: Item, index: int, time_ns: int | None) -> None:
-    given, numbered = block, token_count(row.get("apiBlockIndex"))
-    if numbered is not None and any(number == numbered for number, _ in call.places):
-        return
+def _read_block(log: AgentLog, call: Call, row: Row, block: Item, index: int, time_ns: int | None) -> None:
+    given = block
     if block.get("type") == "tool_use" and not isinstance(block.get("input"), str | None):
         block = {**block, "input": json_text(block["input"])}  # as it will be stored, and an item takes it as it is
     text = json_text(item_of_block("assistant", block))
-    call.places.append((len(call.places) if numbered is None else numbered, text))
+    if not call.add_place(token_count(row.get("apiBlockIndex")), text):
+        return
     log.note_said(row.get("uuid"), text)
     call_id = text_of(block.get("id"))
     if block.get("type") == "tool_use" and call_id and call_id not in log.runs:

@@ -6,7 +6,6 @@ A long session is read once and given on a step at a time; what was given on is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from otel_gym.ingest.claude_code.agent_log import AgentLog, BoundaryNote, Call, Note, ToolRun, UserNote
@@ -177,7 +176,7 @@ def _usage(usage: dict[str, Any] | None) -> TokenStats:
     stats = token_stats(usage)
     is_known = stats.tokens_in is not None and stats.tokens_out is not None
     total = (stats.tokens_in or 0) + (stats.tokens_out or 0) if is_known else None
-    return stats if stats.tokens_total == total else replace(stats, tokens_total=total)
+    return stats if stats.tokens_total == total else stats._replace(tokens_total=total)
 
 
 def _duration_ms(log: AgentLog) -> float | None:
