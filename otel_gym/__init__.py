@@ -3,8 +3,9 @@
 The public names are those below; everything else may change.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from otel_gym.loading import loading_from
 
 if TYPE_CHECKING:
     from otel_gym.identity import InvalidIdError
@@ -61,52 +62,42 @@ __all__ = [
     "url_path_for_run",
 ]
 
-_HOMES = {
-    "otel_gym.identity": ("InvalidIdError",),
-    "otel_gym.tracing.agents": (
-        "AgentScope",
-        "StepScope",
-        "ToolScope",
-        "add_user_message",
-        "agent_step",
-        "context_compacted",
-        "execute_tool",
-        "invoke_agent",
-        "record_reward",
-        "record_tool_result",
-    ),
-    "otel_gym.tracing.api": (
-        "Rollout",
-        "base_url_for_run",
-        "resolve_model_base_url",
-        "rollout",
-        "rollout_id_from_run",
-        "url_path_for_request",
-        "url_path_for_run",
-    ),
-    "otel_gym.tracing.carriers": (
-        "attached",
-        "carrier",
-        "in_context",
-    ),
-    "otel_gym.tracing.pipeline": (
-        "Pipeline",
-        "configure",
-        "flush",
-    ),
-    "otel_gym.version": ("__version__",),
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """Loaded at first use: what only reads a store need not load what makes spans."""
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+# What only reads a store need not load what makes spans.
+__getattr__, __dir__ = loading_from(
+    __name__,
+    {
+        "otel_gym.identity": ("InvalidIdError",),
+        "otel_gym.tracing.agents": (
+            "AgentScope",
+            "StepScope",
+            "ToolScope",
+            "add_user_message",
+            "agent_step",
+            "context_compacted",
+            "execute_tool",
+            "invoke_agent",
+            "record_reward",
+            "record_tool_result",
+        ),
+        "otel_gym.tracing.api": (
+            "Rollout",
+            "base_url_for_run",
+            "resolve_model_base_url",
+            "rollout",
+            "rollout_id_from_run",
+            "url_path_for_request",
+            "url_path_for_run",
+        ),
+        "otel_gym.tracing.carriers": (
+            "attached",
+            "carrier",
+            "in_context",
+        ),
+        "otel_gym.tracing.pipeline": (
+            "Pipeline",
+            "configure",
+            "flush",
+        ),
+        "otel_gym.version": ("__version__",),
+    },
+)

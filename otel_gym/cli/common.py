@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from typer.core import TyperArgument, TyperCommand
 
 from otel_gym.content import printable, safe_json
-from otel_gym.settings import read_settings
+from otel_gym.settings import Settings, read_settings
 from otel_gym.store.reader import Store, StoreError
 from otel_gym.views.selection import NO_RUN, SelectionError
 
@@ -108,12 +108,15 @@ def open_folder(path: Path) -> Store:
 
 
 def chosen_directory(directory: Path | None) -> Path:
-    if directory is not None:
-        return directory
+    return said_settings().directory if directory is None else directory
+
+
+def said_settings() -> Settings:
+    """The settings; what is wrong with them is said."""
     settings = read_settings()
     for problem in settings.problems:
         say(problem)
-    return settings.directory
+    return settings
 
 
 def reader(command: Callable[Parameters, Store]) -> Callable[Parameters, None]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from otel_gym.cli.common import CommandError, progress, say
+from otel_gym.cli.common import CommandError, progress, said_settings
 from otel_gym.cli.writing import Files, without_collector, write_files
 from otel_gym.ingest.claude_code import claude_code_runs
 from otel_gym.ingest.files import unreadable_text
 from otel_gym.ingest.imported import SourceError
 from otel_gym.ingest.sources import SOURCES
 from otel_gym.ingest.spans import stored_spans
-from otel_gym.settings import read_settings
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.tracing.content_policy import ContentPolicy, content_policy_from
 from otel_gym.views.atif import WrittenVersion, atif_files_of_run
@@ -23,10 +22,7 @@ ATIF_VERSIONS: dict[str, WrittenVersion] = {"1.7": "ATIF-v1.7", "1.8": "ATIF-v1.
 
 def converted(source: str, paths: list[Path], output: Path, version: WrittenVersion) -> tuple[int, list[str]]:
     """Writes the sessions below ``paths``; returns how many, and what could not be read."""
-    settings = read_settings()
-    for problem in settings.problems:
-        say(problem)
-    policy = content_policy_from(settings, messages=False)
+    policy = content_policy_from(said_settings(), messages=False)
     damage: list[str] = []
     number = 0
     with progress("converting") as advancing, without_collector():

@@ -15,12 +15,11 @@ from otel_gym.cli.common import (
     ArgumentCommand,
     CommandError,
     Directory,
-    chosen_directory,
     said_failures,
+    said_settings,
     say,
 )
 from otel_gym.identity import InvalidIdError, checked_id
-from otel_gym.settings import read_settings
 
 FOLLOW_EVERY_S = 1.0
 
@@ -102,13 +101,14 @@ def _import(
         try:
             rollout = checked_id(rollout) if rollout else None
             run = checked_id(run, "run id") if run else None
-            store = chosen_directory(directory)
+            settings = said_settings()
+            store = directory or settings.directory
             check_store_folder(store)
         except (InvalidIdError, StoreFolderError) as error:
             raise CommandError(str(error)) from None
         from otel_gym.cli.importing import Import  # the sources are slow to load
 
-        importing = Import(source, store, rollout, run, read_settings(), follow=follow)
+        importing = Import(source, store, rollout, run, settings, follow=follow)
         damage = importing.take(paths)
         if follow:
             for text in damage:

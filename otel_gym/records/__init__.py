@@ -1,7 +1,8 @@
 """The models that people read; they know no OpenTelemetry and no files."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from otel_gym.loading import loading_from
 
 if TYPE_CHECKING:
     from otel_gym.records.model_call import (
@@ -29,36 +30,26 @@ __all__ = [
     "tool_request_evidence",
 ]
 
-_HOMES = {
-    "otel_gym.records.model_call": (
-        "ModelCallRecord",
-        "ModelRef",
-        "ToolCall",
-        "aggregate_model_call_records",
-        "build_model_call_record",
-        "extract_token_stats",
-    ),
-    "otel_gym.records.retries": (
-        "Attempt",
-        "LogicalCall",
-        "logical_calls",
-    ),
-    "otel_gym.records.tool_requests": (
-        "ToolRequestEvidence",
-        "tool_request_evidence",
-    ),
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """Loaded at first use: what needs no records of model calls need not build their models."""
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+# What needs no records of model calls need not build their models.
+__getattr__, __dir__ = loading_from(
+    __name__,
+    {
+        "otel_gym.records.model_call": (
+            "ModelCallRecord",
+            "ModelRef",
+            "ToolCall",
+            "aggregate_model_call_records",
+            "build_model_call_record",
+            "extract_token_stats",
+        ),
+        "otel_gym.records.retries": (
+            "Attempt",
+            "LogicalCall",
+            "logical_calls",
+        ),
+        "otel_gym.records.tool_requests": (
+            "ToolRequestEvidence",
+            "tool_request_evidence",
+        ),
+    },
+)

@@ -314,3 +314,12 @@ def calls_in(store: Path) -> int:
         return 0
     spans = [span for rollout in open_store(store).rollouts() for span in rollout.spans]
     return sum(span.attributes.get("gen_ai.operation.name") == "chat" for span in spans)
+
+
+def test_a_misspelt_redaction_is_said_though_the_folder_is_given(
+    tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_GYM_REDCAT", "my_field")
+    result = invoke("import", "claude-code", SESSION, "--dir", tmp_path / "store")
+    assert result.exit_code == 0
+    assert result.stderr.count("OTEL_GYM_REDCAT") == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from otel_gym.ingest.claude_code.agent_log import AgentLog, Call, ToolRun
 from otel_gym.ingest.claude_code.common_lines import AssistantLine, Block, Line, ResultLine, ToolUseBlock
 from otel_gym.ingest.claude_code.lines import Damage, json_text, parse
-from otel_gym.ingest.claude_code.records import is_agent_tool
+from otel_gym.ingest.claude_code.records import answered_run, is_agent_tool
 from otel_gym.ingest.claude_code.session import SessionLog
 from otel_gym.ingest.claude_code.tool_results import add_result
 from otel_gym.records.steps import nano_of
@@ -69,14 +69,7 @@ def _read_block(
 def _read_results(log: AgentLog, line: ResultLine, index: int, damage: Damage) -> None:
     time_ns = nano_of(line.timestamp)
     for block in line.message.content:
-        run = log.run_of(block.tool_use_id)
-        if run is None:
-            damage.orphan(index, block.tool_use_id)
-            continue
-        if run.arrival is not None:
-            continue
-        run.ended_ns = max(log.moment(time_ns), run.started_ns)
-        run.time_known = run.time_known and time_ns is not None
-        run.arrival = log.next_arrival()
-        add_result(run, block.content, block.is_error, parse(line.tool_use_result), None)
-        log.note_said(line.uuid, run)
+        run = answered_run(log, block.tool_use_id, index, time_ns, damage)
+        if run is not None:
+            add_result(run, block.content, block.is_error, parse(line.tool_use_result), None)
+            log.note_said(line.uuid, run)

@@ -207,18 +207,25 @@ def _read_user(session: SessionLog, log: AgentLog, row: Row, index: int, damage:
 def _read_result(
     session: SessionLog, log: AgentLog, row: Row, block: Item, index: int, time_ns: int | None, damage: Damage
 ) -> None:
-    call_id = str(block.get("tool_use_id"))
+    run = answered_run(log, str(block.get("tool_use_id")), index, time_ns, damage)
+    if run is not None:
+        content, is_error = block.get("content"), block.get("is_error")
+        add_result(run, content, is_error, row.get("toolUseResult"), row.get("toolDenialKind"))
+        log.note_said(row.get("uuid"), run)
+
+
+def answered_run(log: AgentLog, call_id: str, index: int, time_ns: int | None, damage: Damage) -> ToolRun | None:
+    """The call whose result came; None where it had one, or where there is no such call."""
     run = log.run_of(call_id)
     if run is None:
         damage.orphan(index, call_id)
-        return
+        return None
     if run.arrival is not None:
-        return
+        return None
     run.ended_ns = max(log.moment(time_ns), run.started_ns)
     run.time_known = run.time_known and time_ns is not None
     run.arrival = log.next_arrival()
-    add_result(run, block.get("content"), block.get("is_error"), row.get("toolUseResult"), row.get("toolDenialKind"))
-    log.note_said(row.get("uuid"), run)
+    return run
 
 
 def _read_said(
