@@ -62,42 +62,43 @@ __all__ = [
     "url_path_for_run",
 ]
 
-# What only reads a store need not load what makes spans.
-__getattr__, __dir__ = loading_from(
-    __name__,
-    {
-        "otel_gym.identity": ("InvalidIdError",),
-        "otel_gym.tracing.agents": (
-            "AgentScope",
-            "StepScope",
-            "ToolScope",
-            "add_user_message",
-            "agent_step",
-            "context_compacted",
-            "execute_tool",
-            "invoke_agent",
-            "record_reward",
-            "record_tool_result",
-        ),
-        "otel_gym.tracing.api": (
-            "Rollout",
-            "base_url_for_run",
-            "resolve_model_base_url",
-            "rollout",
-            "rollout_id_from_run",
-            "url_path_for_request",
-            "url_path_for_run",
-        ),
-        "otel_gym.tracing.carriers": (
-            "attached",
-            "carrier",
-            "in_context",
-        ),
-        "otel_gym.tracing.pipeline": (
-            "Pipeline",
-            "configure",
-            "flush",
-        ),
-        "otel_gym.version": ("__version__",),
-    },
-)
+if not TYPE_CHECKING:  # for whom a name that is not above is an error
+    # What only reads a store need not load what makes spans.
+    __getattr__, __dir__ = loading_from(
+        __name__,
+        {
+            "otel_gym.identity": ("InvalidIdError",),
+            "otel_gym.tracing.agents": (
+                "AgentScope",
+                "StepScope",
+                "ToolScope",
+                "add_user_message",
+                "agent_step",
+                "context_compacted",
+                "execute_tool",
+                "invoke_agent",
+                "record_reward",
+                "record_tool_result",
+            ),
+            "otel_gym.tracing.api": (
+                "Rollout",
+                "base_url_for_run",
+                "resolve_model_base_url",
+                "rollout",
+                "rollout_id_from_run",
+                "url_path_for_request",
+                "url_path_for_run",
+            ),
+            "otel_gym.tracing.carriers": (
+                "attached",
+                "carrier",
+                "in_context",
+            ),
+            "otel_gym.tracing.pipeline": (
+                "Pipeline",
+                "configure",
+                "flush",
+            ),
+            "otel_gym.version": ("__version__",),
+        },
+    )
