@@ -23,7 +23,6 @@ from otel_gym.records.atif_versions import AUDIO_VERSION
 from otel_gym.records.steps import AgentRun
 from otel_gym.records.well_formed import well_formed
 from otel_gym.views.atif_content import Media, least_version, needs_audio
-from otel_gym.views.atif_spans import atif_files_of_spans, atif_of_spans
 from otel_gym.views.atif_steps import Steps
 from otel_gym.views.atif_told import Told, told_by_run, told_by_trajectory
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from otel_gym.records.atif import AtifTrajectory
     from otel_gym.records.trajectory import Trajectory
 
-__all__ = ["AtifExport", "atif_files_of_spans", "atif_json", "atif_of", "atif_of_spans"]
+__all__ = ["AtifExport", "atif_files_of_run", "atif_json", "atif_of"]
 
 Json = dict[str, Any]
 WrittenVersion = Literal["ATIF-v1.7", "ATIF-v1.8"]

@@ -10,7 +10,8 @@ import json
 from otel_gym import conventions as names
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import StoredSpan
-from otel_gym.views.atif import atif_files_of_spans, atif_of
+from otel_gym.views.atif import atif_of
+from otel_gym.views.atif_spans import atif_files_of_spans
 from otel_gym.views.rewards import reward_of
 from otel_gym.views.trajectory import trajectories
 
