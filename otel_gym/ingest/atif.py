@@ -58,9 +58,9 @@ _NO_TIME_NS = 1
 _SECOND = 10**9
 
 
-def read_atif(path: Path) -> list[ImportedRollout]:
+def read_atif(path: str | Path) -> list[ImportedRollout]:
     """The runs of a file or a folder, each as one rollout. AtifError for what is no ATIF; OSError."""
-    return [_rollout_of(run) for run in read_runs(path)]
+    return [_rollout_of(run) for run in read_runs(Path(path))]
 
 
 def _rollout_of(run: AtifRun) -> ImportedRollout:

@@ -88,5 +88,12 @@ class ImportedRollout:
     def trace_id(self) -> int:
         return hashed_id(128, self.source, self.session_id)
 
+    def end_as_last_turn(self) -> None:
+        """A run whose last turn failed has failed: its root says so too, by which rollouts are told apart."""
+        root, *below = self.spans
+        turns = [span for span in below if span.parent_id == root.span_id and span.name.startswith("invoke_agent")]
+        if turns:
+            root.error = turns[-1].error
+
     def span_id(self, *parts: str) -> int:
         return hashed_id(64, self.source, self.session_id, *parts)

@@ -92,7 +92,8 @@ Entry = AgentStep | UserMessage | ContextBoundary
 class AgentRun:
     """What one agent did, before anything is made of it. ``entries`` may be made as they are asked for, then once.
 
-    ``spawned_by``: the id of the tool call that started it. The rest is as in ``AgentTelemetry``.
+    ``spawned_by``: the id of the tool call that started it; ``gaps``: what is known to be missing, as (code, detail).
+    The rest is as in ``AgentTelemetry``.
     """
 
     entries: Iterable[Entry]
@@ -106,6 +107,7 @@ class AgentRun:
     agent_id: str | None = None
     spawned_by: str | None = None
     subagents: list[AgentRun] = field(default_factory=list)
+    gaps: list[tuple[str, str | None]] = field(default_factory=list)
 
 
 @lru_cache(maxsize=1024)  # one time is asked for again and again: the end of a call is the start of its tools

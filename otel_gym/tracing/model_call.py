@@ -27,7 +27,7 @@ from otel_gym.wire.bodies import decode_body
 from otel_gym.wire.exchange import Exchange, JsonObject, ParsedExchange
 from otel_gym.wire.parse import parse_exchange
 from otel_gym.wire.parts import GenAiContent, content_of
-from otel_gym.wire.usage import token_count, token_stats
+from otel_gym.wire.usage import token_count, token_stats, with_thinking
 
 OPERATION = "chat"
 
@@ -355,7 +355,7 @@ def response_attributes(exchange: Exchange, parsed: ParsedExchange) -> dict[str,
 
 
 def usage_attributes(usage: Any) -> dict[str, Any]:
-    stats = token_stats(usage)
+    stats = with_thinking(token_stats(usage), usage)
     attributes = {
         "gen_ai.usage.input_tokens": stats.tokens_in,
         "gen_ai.usage.output_tokens": stats.tokens_out,

@@ -16,6 +16,7 @@ from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult
 from otel_gym.store.json_text import parsed
 from otel_gym.views.atif_content import Media, content_of, joined
 from otel_gym.wire.items.shapes import CALL_TYPES, OUTPUT_TYPES, Item, objects_of
+from otel_gym.wire.usage import UNKNOWN
 
 Json = dict[str, Any]
 
@@ -153,7 +154,7 @@ class Steps:
             told = {
                 "model_name": generation.model,
                 "metrics": _metrics(generation),
-                "llm_call_count": 1,
+                "llm_call_count": 1 if _had_call(generation) else None,
                 "timestamp": self._time(generation.started_at or generation.ended_at),
                 "extra": _extra(generation) | step.get("extra", {}) or None,
             }
@@ -357,6 +358,12 @@ def _arguments(item: Item) -> tuple[Json, Any]:
 def _reasoning(item: Item) -> str:
     parts = [*(item.get("summary") or ()), *(item.get("content") or ())]
     return "\n".join([part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)])
+
+
+def _had_call(generation: AgentStep) -> bool:
+    """A step may be known by its tools alone: whether a model was asked in it, nobody said."""
+    known_by = (generation.model, generation.response_id, generation.request_id, generation.error)
+    return generation.usage != UNKNOWN or any(value is not None for value in known_by)
 
 
 def _metrics(generation: AgentStep) -> Json | None:

@@ -46,11 +46,12 @@ class Told:
     def is_complete(self) -> bool:
         if self.is_known_complete is not None:
             return self.is_known_complete
-        return not self.run.dropped_records and not self._is_unfinished
+        return not (self.gaps or self.run.dropped_records or self._is_unfinished)
 
 
 def told_by_run(run: AgentRun) -> Told:
     told = Told(run, lambda steps: steps.made_of(_seen(run.entries, told)))
+    told.gaps = [known({"code": code, "detail": detail}) for code, detail in run.gaps]
     told.subagents = [told_by_run(subagent) for subagent in run.subagents]
     return told
 

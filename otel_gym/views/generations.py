@@ -24,7 +24,7 @@ from otel_gym.views.layers import RESPONSE_ID, is_model_call, without_client_lay
 from otel_gym.views.model_calls import kept_headers, record_of
 from otel_gym.wire.items import Item, output_items
 from otel_gym.wire.items.genai import items_of_messages
-from otel_gym.wire.usage import TokenStats
+from otel_gym.wire.usage import TokenStats, with_thinking
 
 _REQUEST_ID_HEADERS = tuple(names.RESPONSE_HEADER + name for name in ("request-id", "x-request-id"))
 
@@ -165,7 +165,7 @@ def _json_list(text: Any) -> list[Any] | None:
 
 
 def _usage(record: ModelCallRecord) -> TokenStats:
-    return TokenStats(
+    stats = TokenStats(
         record.tokens_in,
         record.tokens_out,
         record.tokens_reasoning,
@@ -173,6 +173,7 @@ def _usage(record: ModelCallRecord) -> TokenStats:
         record.cached_tokens,
         record.cache_creation_tokens,
     )
+    return with_thinking(stats, (record.response or {}).get("usage"))
 
 
 def _provider_usage(record: ModelCallRecord, span: StoredSpan) -> dict[str, Any] | None:

@@ -107,6 +107,7 @@ class _Reader:
             self._take_tool(span)
         for run in self._all_runs():
             self._finish(run)
+            run.gaps += _failed_turns(run)
         return self._nested()
 
     def _all_runs(self) -> list[_AgentRun]:
@@ -274,6 +275,13 @@ def _gap(code: str, call: Call) -> Gap:
     name = text_of(span, names.MODEL_CALL_ID) or text_of(span, "gen_ai.response.id") or span.span_id
     why = text_of(span, names.ERROR_CATEGORY)
     return Gap(code=code, detail=name if why is None else f"{name}: {why}")
+
+
+def _failed_turns(run: _AgentRun) -> list[Gap]:
+    """Turns of an import that ended without the answer that was asked for: the model could not be reached."""
+    turns = run.agent.turns if run.agent is not None else []
+    failed = [turn for turn in turns if turn.status == STATUS_ERROR and _is_import(turn)]
+    return [Gap(code="turn_failed", detail=turn.status_message or text_of(turn, "error.type")) for turn in failed]
 
 
 def _is_import(span: StoredSpan) -> bool:

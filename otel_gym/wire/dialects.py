@@ -43,9 +43,12 @@ def dialect_for_path(path: str) -> Dialect | None:
 def is_near_miss(path: str) -> bool:
     """Whether a path that speaks no dialect is that of a model call all the same, by a base URL other than expected.
 
-    ``/chat/completions``, ``/openai/v1/responses`` and ``/v1/messages/`` are; ``/v1/threads/<id>/messages`` is not.
+    ``/chat/completions``, ``/openai/v1/responses``, ``/v1/messages/`` and ``/v1/v1/messages`` are;
+    ``/v1/threads/<id>/messages`` is not.
     """
     plain = path.rstrip("/").lower()
+    if plain.startswith(_VERSION + _VERSION[1:]):
+        plain = plain.removeprefix("/v1")
     if plain.startswith(_VERSION):
         return path not in _BY_PATH and plain in _BY_PATH
     return plain.endswith(_ENDPOINTS)

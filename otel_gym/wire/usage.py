@@ -72,6 +72,16 @@ def token_stats(usage: Any) -> TokenStats:
     )
 
 
+def with_thinking(stats: TokenStats, usage: Any) -> TokenStats:
+    """With Anthropic's count of thinking tokens as reasoning tokens, where ``usage`` says no others.
+
+    ``token_stats`` leaves it out as NeMo Gym does, whose record is the same for the same answer.
+    """
+    if stats.tokens_reasoning is not None or not isinstance(usage, Mapping):
+        return stats
+    return stats._replace(tokens_reasoning=_detail(usage, OUTPUT_DETAILS, ("thinking_tokens",)))
+
+
 def _prompt_size(usage: Mapping[str, Any]) -> int | None:
     whole_prompt = token_count(usage.get("prompt_tokens"))
     if whole_prompt is not None:

@@ -387,3 +387,10 @@ def test_our_own_document_is_read_as_the_trajectory_that_it_was_written_from(tmp
     ]
     assert again.complete is False
     assert spans[0].attributes["gym.reward"] == 0.5
+
+
+def test_a_step_of_tools_alone_claims_no_model_call() -> None:
+    alone = AgentStep(items=[function_call_item("c", "ls", {})], results=[ToolResult("c", "ok")])
+    first, second = written(atif_of(trajectory(alone, answers()), rollout_id="0-0"))["steps"]
+    assert "llm_call_count" not in first
+    assert second["llm_call_count"] == 1

@@ -617,6 +617,8 @@ def test_with_tracing_off_requests_pass_with_the_prefix_stripped(monkeypatch):
     ("path", "is_one"),
     [
         ("/chat/completions", True),
+        ("/v1/v1/messages", True),
+        ("/v1/v1/models", False),
         ("/openai/v1/responses", True),
         ("/v1/messages/", True),
         ("/v1/messages", False),

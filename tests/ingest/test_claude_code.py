@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from otel_gym.ingest.claude_code import read_claude_code
-from otel_gym.ingest.spans import write_rollout
-from otel_gym.store.reader import open_store
+from otel_gym.ingest.spans import stored_spans, write_rollout
+from otel_gym.store.reader import RolloutSpans, open_store
+from otel_gym.views.summary import summarize_rollout
+from otel_gym.views.trajectory import trajectories
 from tests.ingest.sessions import (
     RECORDED,
     USAGE,
@@ -471,3 +473,30 @@ def test_half_a_character_or_a_huge_number_is_nothing_new_when_imported_again(re
     count = write_rollout(tmp_path / "store", rollout).new
     assert count == len(rollout.spans)
     assert write_rollout(tmp_path / "store", rollout).same == count
+
+
+def test_a_session_whose_model_was_never_reached_is_an_error_in_ls_and_a_gap(tmp_path: Path) -> None:
+    failure = answer(
+        "x", text("401 Invalid API key"), isApiErrorMessage=True, message={"model": "<synthetic>"}
+    )
+    [rollout] = read_claude_code(str(write_session(tmp_path / "S1.jsonl", [user("go"), failure])))
+    handle = RolloutSpans(None, "S1", stored_spans(rollout))
+    assert summarize_rollout(handle).status == "error"
+    [trajectory] = trajectories(handle)
+    assert [gap.code for gap in trajectory.gaps] == ["turn_failed"]
+    assert "401" in (trajectory.gaps[0].detail or "")
+    assert trajectory.complete is False
+
+
+def test_a_session_that_was_answered_in_the_end_is_ok(tmp_path: Path) -> None:
+    failure = answer("x", text("API Error: 529"), isApiErrorMessage=True, message={"model": "<synthetic>"})
+    path = write_session(tmp_path / "S1.jsonl", [user("go"), failure, user("again"), answer("m1", text("done"))])
+    handle = RolloutSpans(None, "S1", stored_spans(read_claude_code(path)[0]))
+    assert summarize_rollout(handle).status == "ok"
+
+
+def test_thinking_tokens_are_reasoning_tokens(tmp_path: Path) -> None:
+    usage = {**USAGE, "output_tokens_details": {"thinking_tokens": 7}}
+    path = write_session(tmp_path / "S1.jsonl", [user("go"), answer("m1", text("done"), message={"usage": usage})])
+    [trajectory] = trajectories(RolloutSpans(None, "S1", stored_spans(read_claude_code(path)[0])))
+    assert trajectory.usage.output_tokens_details.reasoning_tokens == 7

@@ -43,7 +43,7 @@ def is_claude_code(path: Path) -> bool:
     return read_head(path) is not None
 
 
-def read_claude_code(path: Path) -> list[ImportedRollout]:
+def read_claude_code(path: str | Path) -> list[ImportedRollout]:
     """The sessions at ``path``: a transcript, a stream-json file, or a folder anywhere above some.
 
     A rollout for each session; a fork holds only what its session added, and says which one it continues. A file that
@@ -53,7 +53,7 @@ def read_claude_code(path: Path) -> list[ImportedRollout]:
 
     unreadable: list[str] = []
     rollouts: list[ImportedRollout] = []
-    for rollout, session in _sessions(path, unreadable):
+    for rollout, session in _sessions(Path(path), unreadable):
         add_spans(rollout, session)
         if len(rollout.spans) > 1 or rollout.damage:
             rollouts.append(rollout)

@@ -65,6 +65,7 @@ class _SpanMaker:
             root.end_ns = max(span.end_ns or span.start_ns for span in below)
             if all(span.attributes.get(names.TIME_KNOWN) is False for span in below):
                 root.attributes[names.TIME_KNOWN] = False
+        self._rollout.end_as_last_turn()
 
     def _add_subagent(self, log: AgentLog, parent_id: int, run: ToolRun | None = None) -> None:
         """Once: below the tool call ``run`` that spawned it, where that is known."""

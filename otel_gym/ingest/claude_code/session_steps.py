@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from otel_gym.content import safe_text
 from otel_gym.ingest.claude_code.agent_log import AgentLog, BoundaryNote, Call, Note, ToolRun, UserNote
 from otel_gym.ingest.claude_code.common_lines import Block
 from otel_gym.ingest.claude_code.lines import json_text
@@ -19,7 +20,7 @@ from otel_gym.records.steps import AgentRun, AgentStep, Entry, ToolResult, UserM
 from otel_gym.store.json_text import parsed
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.wire.items.shapes import Item
-from otel_gym.wire.usage import TokenStats, token_stats
+from otel_gym.wire.usage import TokenStats, token_stats, with_thinking
 
 
 def agent_run(session: SessionLog, rollout: ImportedRollout, policy: ContentPolicy) -> AgentRun:
@@ -69,11 +70,15 @@ class _RunMaker:
             dropped_records=log.dropped,
             agent_id=log.agent_id,
             spawned_by=run.call_id if run else log.spawned_by,
+            gaps=[("turn_failed", self._why(turn.error)) for turn in log.turns if turn.error is not None],
         )
         for tool in (tool for turn in log.turns for call in turn.calls for tool in call.runs):
             for spawned in self._spawned.get(id(tool), ()):
                 self._add_subagent(made, spawned, tool)
         return made
+
+    def _why(self, error: str) -> str | None:
+        return self._policy.message(safe_text(error.partition("\n")[0])) or None
 
     def _entries(self, log: AgentLog) -> Iterator[Entry]:
         owner = "main" if log.agent_id is None else f"agent {log.agent_id}"
@@ -173,7 +178,7 @@ def _arrival(run: ToolRun) -> int:
 
 def _usage(usage: dict[str, Any] | None) -> TokenStats:
     """With the total as a model-call span would have it: the sum of both."""
-    stats = token_stats(usage)
+    stats = with_thinking(token_stats(usage), usage)
     is_known = stats.tokens_in is not None and stats.tokens_out is not None
     total = (stats.tokens_in or 0) + (stats.tokens_out or 0) if is_known else None
     return stats if stats.tokens_total == total else stats._replace(tokens_total=total)

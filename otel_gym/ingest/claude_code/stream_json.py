@@ -157,8 +157,10 @@ class StreamReader:
         if self._earlier_cost is not None and not _counts_on(main.version):
             main.totals.cost_usd = self._earlier_cost + (main.totals.cost_usd or 0.0)
             main.totals.usage = None
-        if row.get("is_error") is True and main.turns and main.turns[-1].error is None:
-            main.turns[-1].error = str(row.get("result") or row.get("subtype") or "")
+        if row.get("is_error") is True:
+            turn = main.turns[-1] if main.turns else main.open_turn("turn without calls", index, None)
+            if turn.error is None:
+                turn.error = str(row.get("result") or row.get("subtype") or "")
         main.end_turn()
 
 

@@ -22,9 +22,9 @@ from otel_gym.ingest.imported import ImportedRollout
 __all__ = ["is_codex", "read_codex"]
 
 
-def read_codex(path: Path) -> list[ImportedRollout]:
+def read_codex(path: str | Path) -> list[ImportedRollout]:
     """One rollout for each root thread; ``path``: a session file, a folder with such files, or printed JSON lines."""
-    unreadable: list[str] = []
+    path, unreadable = Path(path), list[str]()
     files = _longest_of_each_thread(read_thread_file(file) for file in session_files(path, unreadable))
     roots = threads_by_root([Thread(file, files) for file in files.values()])
     rollouts = [rollout_of_threads(root, threads) for root, threads in roots.items()]

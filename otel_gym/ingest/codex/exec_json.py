@@ -183,6 +183,7 @@ class _Printed:
             for step in turn.steps:
                 step_index += 1
                 rollout.spans += self._step_spans(rollout, turn, step, turn_id, step_index)
+        rollout.end_as_last_turn()
         return rollout
 
     def _turn_span(self, turn: _Turn, turn_id: int, root_id: int) -> ImportedSpan:

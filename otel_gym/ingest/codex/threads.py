@@ -47,6 +47,7 @@ def rollout_of_threads(root_id: str, threads: list[Thread]) -> ImportedRollout:
     rollout = ImportedRollout(SOURCE, root_id, [], service=SERVICE)
     rollout.damage = [text for thread in threads for text in thread.damage]
     rollout.spans = list(_Spans(rollout, threads).all())
+    rollout.end_as_last_turn()
     return rollout
 
 
