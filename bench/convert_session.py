@@ -9,13 +9,14 @@ import gc
 import sys
 from pathlib import Path
 
-from otel_gym.ingest.claude_code import claude_code_runs
+from otel_gym.ingest.claude_code import SessionRun, claude_code_runs
 from otel_gym.tracing.content_policy import DEFAULT_POLICY
 from otel_gym.views.atif import atif_files_of_run
 
 
 def convert(path: Path, folder: Path) -> None:
     for session in claude_code_runs(path, DEFAULT_POLICY, []):
+        assert isinstance(session, SessionRun)  # it has a main agent
         files = atif_files_of_run(session.run, rollout_id=session.rollout_id, agent_version=session.version)
         for name, pieces in files.items():
             with (folder / name).open("wb") as file:

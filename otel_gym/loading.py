@@ -5,7 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
+
+
+def _submodule(package: str, name: str) -> Any:
+    """Reached by its name alone, as where the package had loaded it."""
+    if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
+        return import_module(f"{package}.{name}")
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 
 def loading_from(
@@ -16,7 +24,7 @@ def loading_from(
 
     def load(name: str) -> Any:
         if name not in home_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            return _submodule(package, name)
         value = getattr(import_module(home_of[name]), name)
         setattr(sys.modules[package], name, value)
         return value

@@ -77,6 +77,7 @@ class Redactor:
         given = [anchor for name in rules.names for anchor in anchors_of_name(name)]
         self._anchors = (*(DEFAULT_ANCHORS if rules.defaults else ()), *given)
         self._defaults = rules.defaults
+        self.has_own_rules = bool(rules.names or rules.patterns)
         self._names = frozenset(map(_normal, rules.names))
         self._patterns = rules.patterns
         self._clean_names: set[tuple[Any, ...]] = set()

@@ -60,6 +60,8 @@ class Import:
     def _take(self, path: Path) -> list[str]:
         if not path.exists():
             raise SourceError(f"{path}: no such file or folder")
+        if not (path.is_file() or path.is_dir()):
+            raise SourceError(f"{path}: neither a file nor a folder; write what comes from it to a file first")
         found = self._found(path)
         if self._rollout is not None and len(found) > 1:
             raise CommandError(f"{path} holds {len(found)} sessions, --rollout names one; import them one by one")

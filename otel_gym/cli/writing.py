@@ -18,7 +18,7 @@ def write_files(folder: Path, files: Files) -> None:
     try:
         for name, pieces in files.items():
             path = folder / name
-            if ".." in path.parts or not path.is_relative_to(folder):
+            if ".." in Path(name).parts or not path.is_relative_to(folder):
                 raise CommandError(f"{name!r} would lie outside of {folder}: the file it is from names it so")
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as temporary, temporary.open("wb") as file:

@@ -128,24 +128,22 @@ def _to_the_minute(minutes: int) -> str:
 
 def unix_nano(iso: str | None) -> int | None:
     """ISO 8601 as UTC nanoseconds; None for what is no time, names no zone, or is none that a span can have."""
-    return _unix_nano(iso) if isinstance(iso, str) else None
+    return _remembered(iso) if isinstance(iso, str) else None
 
 
-@lru_cache(maxsize=1024)
-def _unix_nano(iso: str) -> int | None:
+def nano_of_text(iso: str) -> int | None:
+    """The same for times that are asked for once."""
     try:
         moment = datetime.fromisoformat(iso)
     except ValueError:
         return None
-    return nano_of(moment)
-
-
-def nano_of(moment: datetime) -> int | None:
-    """The same for a time; None where it names no zone."""
     if moment.tzinfo is None:
         return None
     since = moment - _EPOCH
     return span_time((since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000)
+
+
+_remembered = lru_cache(maxsize=1024)(nano_of_text)
 
 
 def span_time(unix_nano: int) -> int | None:

@@ -35,6 +35,11 @@ class ContentPolicy:
         attributes = self.redactor.attributes(attributes)
         return attributes if self.media else {name: _without_media(value) for name, value in attributes.items()}
 
+    @property
+    def is_usual(self) -> bool:
+        """All is kept, and secrets are told by the default rules at most."""
+        return self.bodies and self.media and not self.redactor.has_own_rules
+
     def are_clean(self, texts: Sequence[str]) -> bool:
         """That ``text`` would give each back as it is; False also where that cannot be told in one pass."""
         return self.media and self.redactor.are_clean(texts)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -109,13 +110,23 @@ def atif_files_of_run(
 
     Each step is a text before the next is made, so that a long run is never in memory as objects.
     """
-    writer = _Writer(run.session_id or rollout_id, _checked(version), agent_version or "unknown", True, StepTexts)
+    spool = _Spool()
+    session = run.session_id or rollout_id
+    writer = _Writer(session, _checked(version), agent_version or "unknown", True, lambda: _StepTexts(spool))
     document = writer.document(told_by_run(run), rollout_id, {"rollout_id": rollout_id})
     media = {name: (content,) for name, content in writer.media.files.items()}
-    return {MAIN_FILE: _pieces(document, b"\n"), **media}
+    return {MAIN_FILE: _whole(document, spool), **media}
 
 
-def _pieces(document: Json, end: bytes) -> Iterator[bytes]:
+def _whole(document: Json, spool: _Spool) -> Iterator[bytes]:
+    try:
+        yield from _pieces(document)
+        yield b"\n"
+    finally:
+        spool.close()
+
+
+def _pieces(document: Json) -> Iterator[bytes]:
     """The text of a document whose steps are texts."""
     steps, subagents = document.pop("steps"), document.pop("subagent_trajectories", ())
     yield _line(document)[:-1] + b',"steps":[\n'
@@ -123,9 +134,8 @@ def _pieces(document: Json, end: bytes) -> Iterator[bytes]:
     yield b"\n]"
     for number, subagent in enumerate(subagents):
         yield b',"subagent_trajectories":[\n' if number == 0 else b",\n"
-        yield from _pieces(subagent, b"")
+        yield from _pieces(subagent)
     yield b"\n]}" if subagents else b"}"
-    yield end
 
 
 def _checked(version: str) -> str:
@@ -141,33 +151,50 @@ def _line(value: Json) -> bytes:
         return json.dumps(well_formed(value), ensure_ascii=False, separators=(",", ":")).encode()
 
 
-class StepTexts:
-    """Steps as lines of JSON, in a file without a name once they are many."""
+class _Spool:
+    """Texts in one file without a name, once they are many; it goes when it is closed, or with its last user."""
 
     def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+
+    def keep(self, text: bytes) -> tuple[int, int]:
+        """Where it stands."""
+        if self._file is None:
+            self._file = TemporaryFile()  # noqa: SIM115 - closed with the last piece of the document
+        place = self._file.seek(0, os.SEEK_END)
+        self._file.write(text)
+        return place, len(text)
+
+    def read(self, place: int, size: int) -> bytes:
+        assert self._file is not None
+        self._file.seek(place)
+        return self._file.read(size)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class _StepTexts:
+    """The steps of one document as lines of JSON, most of them in the spool that all documents of a run share."""
+
+    def __init__(self, spool: _Spool) -> None:
+        self._spool = spool
+        self._kept: list[tuple[int, int]] = []
         self._lines: list[bytes] = []
         self._size = 0
-        self._file: IO[bytes] | None = None
 
     def append(self, step: Json) -> None:
         line = _line(step)
         self._lines.append(line)
         self._size += len(line)
         if self._size > _HELD_BYTES:
-            self._store()
-
-    def _store(self) -> None:
-        if self._file is None:
-            self._file = TemporaryFile()  # noqa: SIM115 - closed with its last piece
-        self._file.write(b",\n".join(self._lines))
-        self._lines, self._size = [b""], 0  # what follows is parted from what is stored
+            self._kept.append(self._spool.keep(b",\n".join(self._lines)))
+            self._lines, self._size = [b""], 0  # what follows is parted from what is kept
 
     def pieces(self) -> Iterator[bytes]:
-        if self._file is not None:
-            with self._file as file:
-                file.seek(0)
-                while piece := file.read(_HELD_BYTES):
-                    yield piece
+        for place, size in self._kept:
+            yield self._spool.read(place, size)
         yield b",\n".join(self._lines)
 
 
@@ -183,7 +210,7 @@ class _Writer:
         version: str,
         agent_version: str,
         embeds: bool,
-        new_steps: Callable[[], list[Json] | StepTexts] = list,
+        new_steps: Callable[[], list[Json] | _StepTexts] = list,
     ) -> None:
         self._session_id = session_id
         self._version = version

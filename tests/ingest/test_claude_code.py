@@ -476,9 +476,7 @@ def test_half_a_character_or_a_huge_number_is_nothing_new_when_imported_again(re
 
 
 def test_a_session_whose_model_was_never_reached_is_an_error_in_ls_and_a_gap(tmp_path: Path) -> None:
-    failure = answer(
-        "x", text("401 Invalid API key"), isApiErrorMessage=True, message={"model": "<synthetic>"}
-    )
+    failure = answer("x", text("401 Invalid API key"), isApiErrorMessage=True, message={"model": "<synthetic>"})
     [rollout] = read_claude_code(str(write_session(tmp_path / "S1.jsonl", [user("go"), failure])))
     handle = RolloutSpans(None, "S1", stored_spans(rollout))
     assert summarize_rollout(handle).status == "error"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +144,30 @@ def test_a_long_run_is_one_valid_document(tmp_path: Path) -> None:
     [files] = without_spans(path).values()
     steps = files["trajectory.json"]["steps"]
     assert [step["step_id"] for step in steps] == list(range(1, 52))
+
+
+def test_bytes_that_are_no_text_in_a_note_of_the_harness_cost_their_line_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_session(tmp_path / "S1.jsonl", [*RECORDS[:4], result("t1", toolUseResult={"stdout": "@"}), RECORDS[5]])
+    for odd in (b'"\xff"', b"1e999", b"1" * 5000):
+        other = tmp_path / "other" / "S1.jsonl"
+        other.parent.mkdir(exist_ok=True)
+        other.write_bytes(path.read_bytes().replace(b'"@"', odd))
+        assert read_claude_code(other) == as_plain(other, monkeypatch)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the system does not tell which files are open")
+def test_many_subagents_need_no_file_each(tmp_path: Path) -> None:
+    calls = [call(f"t{number}", "Agent", prompt=f"p{number}") for number in range(60)]
+    path = write_session(tmp_path / "S1.jsonl", [user("go"), answer("m1", *calls, requestId="r1")])
+    for number in range(60):
+        said = [user(f"p{number}"), answer(f"a{number}", text("x" * 70_000), requestId=f"q{number}")]
+        file = tmp_path / "S1" / "subagents" / f"agent-{number}.jsonl"
+        write_session(file, [{**each, "isSidechain": True} for each in said])
+    [session] = claude_code_runs(path, DEFAULT_POLICY, [])
+    before = len(os.listdir("/proc/self/fd"))
+    files = atif_files_of_run(session.run, rollout_id=session.rollout_id)
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+    assert len(read(files)["trajectory.json"]["subagent_trajectories"]) == 60
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -49,27 +49,29 @@ def read_claude_code(path: str | Path) -> list[ImportedRollout]:
     A rollout for each session; a fork holds only what its session added, and says which one it continues. A file that
     is no session is passed over; one that cannot be read is damage. OSError for ``path`` itself; SourceError.
     """
-    from otel_gym.ingest.claude_code.session_spans import add_spans
-
     unreadable: list[str] = []
     rollouts: list[ImportedRollout] = []
     for rollout, session in _sessions(Path(path), unreadable):
-        add_spans(rollout, session)
+        _add_spans(rollout, session)
         if len(rollout.spans) > 1 or rollout.damage:
             rollouts.append(rollout)
     return with_damage(rollouts, unreadable)
 
 
-def claude_code_runs(path: Path, policy: ContentPolicy, damage: list[str]) -> Iterator[SessionRun]:
-    """The same sessions, each as the steps of its agents and one at a time: what needs no spans is made from these.
+def claude_code_runs(path: Path, policy: ContentPolicy, damage: list[str]) -> Iterator[SessionRun | ImportedRollout]:
+    """The same sessions, one at a time, each as the steps of its agents: what needs no spans is made from these.
 
-    ``damage``: what could not be read. OSError for ``path`` itself; SourceError.
+    Of a session that holds subagents alone, its spans. ``damage``: what could not be read. OSError for ``path`` itself;
+    SourceError.
     """
     for rollout, session in _sessions(path, damage):
         damage += rollout.damage
         if session.main.turns:
             version = session.versions[-1] if session.versions else None
             yield SessionRun(rollout.identity_id, agent_run(session, rollout, policy), version)
+        elif session.agents:
+            _add_spans(rollout, session)
+            yield rollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,12 @@ class SessionRun:
     rollout_id: str
     run: AgentRun
     version: str | None
+
+
+def _add_spans(rollout: ImportedRollout, session: SessionLog) -> None:
+    from otel_gym.ingest.claude_code.session_spans import add_spans  # loads the SDK, which runs do without
+
+    add_spans(rollout, session)
 
 
 def _sessions(path: Path, unreadable: list[str]) -> Iterator[tuple[ImportedRollout, SessionLog]]:

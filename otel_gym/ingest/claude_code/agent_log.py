@@ -76,7 +76,6 @@ class Call:
     time_known: bool = False
     places: list[tuple[int, str | Block]] = field(default_factory=list)
     usage: dict[str, Any] | None = None
-    usage_text: bytes = b""
     # The greatest number of a block so far.
     last_place: int = -1
     stop_reason: str | None = None
@@ -104,9 +103,8 @@ class Call:
         """When the last of its tools was done."""
         return max([self.ended_ns, *(run.ended_ns for run in self.runs if run.ended_ns is not None)])
 
-    def saw_usage(self, usage: dict[str, Any], text: bytes = b"") -> None:
-        """The lines of a message may repeat an early count: the largest is the last. ``text``: its JSON, if known."""
-        self.usage_text = text
+    def saw_usage(self, usage: dict[str, Any]) -> None:
+        """The lines of a message may repeat an early count: the largest is the last."""
         if self.usage is None or _output_tokens(usage) >= _output_tokens(self.usage):
             self.usage = usage
 

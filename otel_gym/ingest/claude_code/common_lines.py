@@ -6,18 +6,16 @@ other line is read by ``lines.parse``, which takes everything, so that nothing d
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, UnsetType
 
 from otel_gym.wire.items.shapes import Item, function_call_item, message_item, reasoning_item
 
 No = Literal[False] | None
 # Of a message that the harness made up, because the model gave none or broke off.
 SYNTHETIC_MODEL = "<synthetic>"
-_NOTHING = Raw(b"null")
 
 
 class TextBlock(msgspec.Struct, tag_field="type", tag="text", gc=False):
@@ -65,13 +63,13 @@ class AssistantMessage(msgspec.Struct, gc=False):
     id: str | None = None
     model: str | None = None
     stop_reason: str | None = None
-    usage: Raw = _NOTHING
+    usage: Any = None
 
 
 class AssistantLine(msgspec.Struct, tag_field="type", tag="assistant", rename="camel", gc=False):
     message: AssistantMessage
     uuid: str
-    timestamp: datetime
+    timestamp: str
     version: str
     request_id: str | None = None
     request_ref: str | None = None
@@ -95,9 +93,9 @@ class UserMessage(msgspec.Struct, gc=False):
 class ResultLine(msgspec.Struct, tag_field="type", tag="user", rename="camel", gc=False):
     message: UserMessage
     uuid: str
-    timestamp: datetime
+    timestamp: str
     version: str
-    tool_use_result: Raw = _NOTHING
+    tool_use_result: Any = None
     is_sidechain: No = None
     tool_denial_kind: None = None
 
@@ -110,6 +108,8 @@ _decode = msgspec.json.Decoder(Line).decode
 def common_line(line: bytes) -> Line | None:
     """None for a line that does not fit."""
     try:
+        if not line.isascii():
+            line.decode()  # what is passed over is not looked at by the decoder, and has to be text as well
         found = _decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from otel_gym.ingest.claude_code.agent_log import AgentLog, Call, ToolRun
 from otel_gym.ingest.claude_code.common_lines import AssistantLine, Block, Line, ResultLine, ToolUseBlock
-from otel_gym.ingest.claude_code.lines import Damage, json_text, parse
+from otel_gym.ingest.claude_code.lines import Damage, json_text
 from otel_gym.ingest.claude_code.records import answered_run, is_agent_tool
 from otel_gym.ingest.claude_code.session import SessionLog
 from otel_gym.ingest.claude_code.tool_results import add_result
-from otel_gym.records.steps import nano_of
+from otel_gym.records.steps import nano_of_text
 
 
 def read_common(session: SessionLog, log: AgentLog, line: Line, index: int, damage: Damage) -> None:
@@ -24,7 +24,7 @@ def read_common(session: SessionLog, log: AgentLog, line: Line, index: int, dama
 
 
 def _read_answer(log: AgentLog, line: AssistantLine, index: int) -> None:
-    message, time_ns = line.message, nano_of(line.timestamp)
+    message, time_ns = line.message, nano_of_text(line.timestamp)
     key = f"{line.request_ref or '-'} {line.request_id or '-'} {message.id or '-'}"
     call = log.add_call(key if key != _NO_IDS else f"record {line.uuid or index}", index, time_ns)
     if not call.places:
@@ -35,11 +35,8 @@ def _read_answer(log: AgentLog, line: AssistantLine, index: int) -> None:
     call.requested_model = call.requested_model or line.requested_model or None
     call.effort = call.effort or line.effort or None
     call.stop_reason = message.stop_reason or call.stop_reason
-    usage = bytes(message.usage)
-    if usage != call.usage_text:  # else the line repeats it
-        counts = parse(usage)
-        if isinstance(counts, dict):
-            call.saw_usage(counts, usage)
+    if isinstance(message.usage, dict) and message.usage != call.usage:  # else the line repeats it
+        call.saw_usage(message.usage)
     number = line.api_block_index
     for block in message.content:
         _read_block(log, call, line.uuid, None if number is None or number < 0 else number, block, index, time_ns)
@@ -67,9 +64,9 @@ def _read_block(
 
 
 def _read_results(log: AgentLog, line: ResultLine, index: int, damage: Damage) -> None:
-    time_ns = nano_of(line.timestamp)
+    time_ns = nano_of_text(line.timestamp)
     for block in line.message.content:
         run = answered_run(log, block.tool_use_id, index, time_ns, damage)
         if run is not None:
-            add_result(run, block.content, block.is_error, parse(line.tool_use_result), None)
+            add_result(run, block.content, block.is_error, line.tool_use_result, None)
             log.note_said(line.uuid, run)

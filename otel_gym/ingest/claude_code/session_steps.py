@@ -22,6 +22,9 @@ from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.wire.items.shapes import Item
 from otel_gym.wire.usage import TokenStats, token_stats, with_thinking
 
+# So many entries are looked at for secrets at once: one look at all costs a fraction of one at each text.
+_LOOKED_AT = 16
+
 
 def agent_run(session: SessionLog, rollout: ImportedRollout, policy: ContentPolicy) -> AgentRun:
     """The main agent, with the agents that it started in it. ``rollout`` says by which ids its spans would go."""
@@ -66,7 +69,7 @@ class _RunMaker:
             session_id=self._session.session_id,
             duration_ms=_duration_ms(log) if duration_ms is None else duration_ms,
             total_cost_usd=totals.cost_usd,
-            provider_usage=totals.usage,
+            provider_usage=None if totals.usage is None else parsed(self._policy.text(json_text(totals.usage))),
             dropped_records=log.dropped,
             agent_id=log.agent_id,
             spawned_by=run.call_id if run else log.spawned_by,
@@ -82,19 +85,17 @@ class _RunMaker:
 
     def _entries(self, log: AgentLog) -> Iterator[Entry]:
         owner = "main" if log.agent_id is None else f"agent {log.agent_id}"
+        waiting = sorted((entry for turn in log.turns for entry in (*turn.notes, *turn.calls)), key=_order)
         for turn in log.turns:
-            entries: list[Note | Call] = sorted([*turn.notes, *turn.calls], key=_order)
             turn.notes.clear()
             turn.calls.clear()
-            # One look at all that a turn says costs a fraction of one at each text.
-            texts: list[str] = []
-            for entry in entries:
+        log.calls.clear()
+        waiting.reverse()
+        while waiting:
+            some = [waiting.pop() for _ in range(min(_LOOKED_AT, len(waiting)))]
+            is_clean = self._policy.are_clean([text for entry in some for text in _texts_of(entry)])
+            for entry in some:
                 if isinstance(entry, Call):
-                    texts += _texts_of(entry)
-            is_clean = self._policy.are_clean(texts)
-            for entry in entries:
-                if isinstance(entry, Call):
-                    log.calls.pop(entry.key, None)
                     yield self._step(entry, owner, is_clean)
                 elif isinstance(entry, UserNote | BoundaryNote):
                     yield from self._told(entry)
@@ -108,13 +109,14 @@ class _RunMaker:
         is_known = call.time_known
         said = call.said()
         call.places.clear()
+        safe = _as_it_is if is_clean else self._safe
         return AgentStep(
             items=self._items(said, is_clean),
             results=[self._result(run, is_clean) for run in sorted(call.runs, key=_arrival) if run.arrival is not None],
-            model=call.model or self._session.model_of(call),
-            stop_reason=None if call.is_cut else call.stop_reason,
-            response_id=call.response_id,
-            request_id=call.request_id,
+            model=safe(call.model or self._session.model_of(call)),
+            stop_reason=None if call.is_cut else safe(call.stop_reason),
+            response_id=safe(call.response_id),
+            request_id=safe(call.request_id),
             started_at=iso_time(self._session.start_of(call)) if is_known else None,
             ended_at=iso_time(call.ended_ns) if is_known else None,
             usage=_usage(call.usage),
@@ -124,6 +126,9 @@ class _RunMaker:
                 "span_id": f"{self._rollout.span_id(owner, 'chat', call.key):016x}",
             },
         )
+
+    def _safe(self, text: str | None) -> str | None:
+        return None if text is None else self._policy.text(text)
 
     def _items(self, said: list[str | Block], is_clean: bool) -> list[Item]:
         items = [parsed(one) if isinstance(one, str) else one.item() for one in said]
@@ -138,26 +143,34 @@ class _RunMaker:
         run.output, run.arguments = None, ""
         ended_ns = run.ended_ns if run.time_known else None
         return ToolResult(
-            call_id=run.call_id,
+            call_id=run.call_id if is_clean else self._policy.text(run.call_id),
             output=_output(output),
             started_at=iso_time(run.started_ns) if run.time_known else None,
             completed_at=iso_time(ended_ns),
             duration_ms=None if ended_ns is None else (ended_ns - run.started_ns) / 10**6,
-            error_message=error.get("message"),
+            error_message=error.get("message") or ("tool_error" if error else None),
             error_data=error.get("data"),
             extra=extra,
         )
 
 
-def _texts_of(call: Call) -> list[str]:
-    texts: list[str] = []
+def _texts_of(entry: Note | Call) -> list[str]:
+    if not isinstance(entry, Call):
+        return []
+    call, names = entry, (entry.model, entry.stop_reason, entry.response_id, entry.request_id)
+    texts = [name for name in names if name is not None]
     for _, said in call.places:
         texts += (said,) if isinstance(said, str) else said.texts()
     for run in call.runs:
+        texts.append(run.call_id)
         texts.append(run.output if isinstance(run.output, str) else json_text(run.output))
         if run.error or any(isinstance(value, str) for value in run.extra.values()):
             texts.append(json_text([run.error, run.extra]))
     return texts
+
+
+def _as_it_is(text: str | None) -> str | None:
+    return text
 
 
 def _output(output: Any) -> Any:
