@@ -26,7 +26,8 @@ from otel_gym.ingest.imported import ImportedRollout
 from otel_gym.ingest.spans import stored_spans
 from otel_gym.records.atif_lint import errors
 from otel_gym.store.reader import RolloutSpans
-from otel_gym.views.atif import atif_files_of_spans, atif_of
+from otel_gym.views.atif import atif_of
+from otel_gym.views.atif_spans import atif_files_of_spans
 from otel_gym.views.trajectory import trajectories
 
 ROOT = Path(__file__).resolve().parent.parent

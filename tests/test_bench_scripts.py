@@ -1,5 +1,7 @@
 """bench/reports.py and bench/replay_wire.py on shapes that people send: driven, or said not to be, no traceback."""
 
+import ast
+import importlib
 import json
 import os
 import subprocess
@@ -126,3 +128,13 @@ def test_line_that_is_no_json_is_said_and_the_rest_is_replayed(tmp_path):
     assert "line 2: no JSON object" in done.stdout
     assert done.returncode == 1
     assert done.stdout.rstrip().endswith("1 model calls, 1 records, 0 missing")
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "bench").glob("*.py")), ids=lambda script: script.name)
+def test_what_a_script_takes_from_the_package_is_there(script):
+    """Most scripts run for minutes and only by hand: a name that moved would be found there."""
+    for node in ast.walk(ast.parse(script.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "otel_gym":
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
