@@ -282,8 +282,7 @@ def _without_prefix(scope: Scope, route: _Route) -> Scope:
         return scope
     raw_path = scope.get("raw_path")
     if raw_path:
-        is_encoded = b"%" in raw_path and not route.is_mounted
-        raw_path = strip_raw_url_prefix(raw_path, route.raw_path) if is_encoded else route.raw_path
+        raw_path = route.raw_path if route.is_mounted else strip_raw_url_prefix(raw_path, route.raw_path)
     return {**scope, "path": route.path, "raw_path": raw_path}
 
 

@@ -47,8 +47,6 @@ def content_of(value: Any, media: Media) -> Any:
 
 def joined(contents: list[Any]) -> Any:
     """Several contents as one."""
-    if len(contents) == 1 and isinstance(contents[0], str):
-        return contents[0]
     if all(isinstance(content, str) for content in contents):
         return "\n".join(content for content in contents if content)
     parts: list[Json] = []
@@ -58,7 +56,7 @@ def joined(contents: list[Any]) -> Any:
 
 
 def needs_audio(content: Any) -> bool:
-    return isinstance(content, list) and any(part.get("type") == "audio" for part in objects_of(content))
+    return any(part.get("type") == "audio" for part in objects_of(content))
 
 
 def _part(part: Item, media: Media) -> Json:

@@ -180,9 +180,7 @@ class Steps:
         open_ids = [call["tool_call_id"] for call in calls]
         results = []
         for result in told:
-            mine = result.call_id if result.call_id in open_ids and not same_ids else None
-            if same_ids:
-                mine = next((name for name in open_ids if same_ids.get(name, name) == result.call_id), None)
+            mine = next((name for name in open_ids if same_ids.get(name, name) == result.call_id), None)
             if mine is not None:
                 open_ids.remove(mine)
             results.append(self._result(result, mine))
@@ -317,9 +315,6 @@ def _opens_answer(item: Item, last: Item) -> bool:
 
 def _calls(items: list[Item]) -> tuple[list[Json], dict[str, str | None]]:
     """Calls with ids of their own, and which of these stand for what the source said (R086)."""
-    ids = [item.get("call_id") for item in items]
-    if len(set(map(str, ids))) == len(ids) and all(isinstance(call_id, str) for call_id in ids):
-        return [_call(item, item["call_id"]) for item in items], {}
     calls: list[Json] = []
     same: dict[str, str | None] = {}
     taken = {told for item in items if isinstance(told := item.get("call_id"), str)}

@@ -128,7 +128,7 @@ def _detail(usage: Mapping[str, Any], groups: Iterable[str], names: Iterable[str
 
 def _first_count(fields: Mapping[str, Any], names: Iterable[str]) -> int | None:
     for name in names:
-        count = fields.get(name)
-        if type(count) is int and count >= 0:
+        count = token_count(fields.get(name))
+        if count is not None:
             return count
     return None

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
+from otel_gym.content import safe_text
 from otel_gym.ingest.claude_code.common_lines import Block
 from otel_gym.ingest.claude_code.lines import json_text, text_of
 from otel_gym.records.output import boundary_item
 from otel_gym.records.steps import ContextBoundary, iso_time
 from otel_gym.wire.items.shapes import Item, function_output_item, message_item
 from otel_gym.wire.usage import token_count
+
+_AGENT_TOOLS = frozenset({"Agent", "Task"})
 
 
 @dataclass(slots=True)
@@ -84,9 +87,10 @@ class Call:
 
     def items(self) -> list[str]:
         """In the order in which the model made them."""
-        return [said if isinstance(said, str) else json_text(said.item()) for said in self.said()]
+        return [_text_of(said) for said in self.said()]
 
     def said(self) -> list[str | Block]:
+        """The same as it was read."""
         return [said for _, said in sorted(self.places, key=_first)]
 
     def add_place(self, number: int | None, said: str | Block) -> bool:
@@ -98,6 +102,10 @@ class Call:
         self.last_place = max(self.last_place, number)
         self.places.append((number, said))
         return True
+
+    def answered_runs(self) -> list[ToolRun]:
+        """Those whose output came, in the order in which it did."""
+        return sorted((run for run in self.runs if run.arrival is not None), key=lambda run: run.arrival or 0)
 
     def ends_with_tools(self) -> int:
         """When the last of its tools was done."""
@@ -191,6 +199,10 @@ class Turn:
         failures = (note.time_ns for note in self.notes if isinstance(note, FailedCall))
         return start, max([start, *(call.ends_with_tools() for call in self.calls), *failures])
 
+    def why(self) -> str | None:
+        """The first line of its error; None if it had none."""
+        return None if self.error is None else safe_text(self.error.partition("\n")[0])
+
     def has_known_times(self) -> bool:
         return self.time_known or any(call.time_known for call in self.calls)
 
@@ -235,6 +247,10 @@ class AgentLog:
         self._turn_is_over = False
         self._arrivals = 0
 
+    @property
+    def name_in_ids(self) -> str:
+        return "main" if self.agent_id is None else f"agent {self.agent_id}"
+
     def moment(self, time_ns: int | None) -> int:
         """The time of a record; the last one before it where it names none."""
         if time_ns is not None:
@@ -275,12 +291,21 @@ class AgentLog:
             call = self.calls[key] = Call(key, index, before, before)
             self.turns[-1].calls.append(call)
             self.turns[-1].error = None
-        if time_ns is not None:
-            self.last_ns, call.time_known = time_ns, True
-        call.ended_ns = self.last_ns
-        if call.ended_ns < call.started_ns:
-            call.started_ns = call.ended_ns
+        call.ended_ns = self.moment(time_ns)
+        call.time_known = call.time_known or time_ns is not None
+        call.started_ns = min(call.started_ns, call.ended_ns)
         return call
+
+    def add_run(
+        self, call: Call, call_id: str | None, name: str, given: Any, arguments: str, index: int, time_known: bool
+    ) -> None:
+        """The tool that a block calls, once; ``arguments`` is ``given`` as JSON."""
+        if not call_id or call_id in self.runs:
+            return
+        run = self.runs[call_id] = ToolRun(call_id, name, arguments, index, self.last_ns, time_known)
+        if name in _AGENT_TOOLS:
+            run.is_for_agent(given)
+        call.runs.append(run)
 
     def run_of(self, call_id: str) -> ToolRun | None:
         run = self.runs.get(call_id)
@@ -348,8 +373,7 @@ class AgentLog:
                 items = ([] if entry.boundary == "replace" else items) + entry.summary + entry.kept
             elif isinstance(entry, Call):
                 items += entry.items()
-                runs = sorted((run for run in entry.runs if run.arrival is not None), key=lambda run: run.arrival or 0)
-                items += [json_text(run.output_item()) for run in runs]
+                items += [json_text(run.output_item()) for run in entry.answered_runs()]
         return items
 
     def _entries(self) -> Iterator[Note | Call]:

@@ -1,7 +1,7 @@
 """The records that a long session is made of, read by their types: much faster than as plain objects.
 
-Only what says nothing unusual fits: an answer's text, thought or call; a result that is a text; what a user typed. Any
-other line is read by ``lines.parse``, which takes everything, so that nothing depends on what fits here.
+Only what says nothing unusual fits: an answer's text, thought or call; a result that is a text. Any other line is
+read by ``lines.parse``, which takes everything, so that nothing depends on what fits here.
 """
 
 from __future__ import annotations

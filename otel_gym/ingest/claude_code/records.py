@@ -20,7 +20,6 @@ from otel_gym.wire.items.messages import item_of_block, media_part
 from otel_gym.wire.items.shapes import Item, message_item, objects_of, text_part
 from otel_gym.wire.usage import token_count
 
-_AGENT_TOOLS = frozenset({"Agent", "Task"})
 _NOTICE = "<task-notification>"
 _INTERRUPTION = "[Request interrupted by user"
 _CUT_NOTE = "cut off mid-stream"
@@ -93,9 +92,8 @@ def read_row(session: SessionLog, log: AgentLog, row: Row, index: int, damage: D
     """Adds a record to the log of the agent that it belongs to."""
     kind = row["type"]
     version = row.get("version")
-    if isinstance(version, str) and version != log.version:
-        log.version = version
-        session.versions.append(version)
+    if isinstance(version, str):
+        session.saw_version(log, version)
     read = _READERS.get(kind)
     if read is not None:
         read(session, log, row, index, damage)
@@ -141,29 +139,17 @@ def _describe(call: Call, row: Row, message: Row) -> None:
 
 
 def _read_block(log: AgentLog, call: Call, row: Row, block: Item, index: int, time_ns: int | None) -> None:
-    given = block
-    if block.get("type") == "tool_use" and not isinstance(block.get("input"), str | None):
-        block = {**block, "input": json_text(block["input"])}  # as it will be stored, and an item takes it as it is
+    given, is_call = block.get("input"), block.get("type") == "tool_use"
+    arguments = json_text({} if given is None else given) if is_call else ""
+    if is_call and not isinstance(given, str):
+        block = {**block, "input": arguments}  # an item takes a text as it is
     text = json_text(item_of_block("assistant", block))
     if not call.add_place(token_count(row.get("apiBlockIndex")), text):
         return
     log.note_said(row.get("uuid"), text)
-    call_id = text_of(block.get("id"))
-    if block.get("type") == "tool_use" and call_id and call_id not in log.runs:
-        run = log.runs[call_id] = _run_of(call_id, given, index, log.last_ns, time_ns is not None)
-        call.runs.append(run)
-
-
-def _run_of(call_id: str, block: Item, index: int, started_ns: int, time_known: bool) -> ToolRun:
-    name, given = str(block.get("name")), block.get("input")
-    run = ToolRun(call_id, name, json_text({} if given is None else given), index, started_ns, time_known)
-    if is_agent_tool(name):
-        run.is_for_agent(given)
-    return run
-
-
-def is_agent_tool(name: str) -> bool:
-    return name in _AGENT_TOOLS
+    if is_call:
+        name = str(block.get("name"))
+        log.add_run(call, text_of(block.get("id")), name, given, arguments, index, time_ns is not None)
 
 
 def _read_failure(log: AgentLog, row: Row, message: Row, index: int) -> None:

@@ -35,6 +35,11 @@ class SessionLog:
             self.agents[agent_id] = AgentLog(agent_id, self._first_ns)
         return self.agents[agent_id]
 
+    def saw_version(self, log: AgentLog, version: str) -> None:
+        if version != log.version:
+            log.version = version
+            self.versions.append(version)
+
     def log_of(self, row: Row) -> AgentLog:
         """Whose record of the main file it is."""
         if row.get("isSidechain") is not True:
@@ -101,13 +106,22 @@ def name_of(log: AgentLog, run: ToolRun | None) -> str:
 
 
 def call_key(row: Row, index: int) -> str:
-    """What the records of one message share, and no two messages do: gateways leave out one id or the other."""
     message = row.get("message")
     message_id = text_of(message.get("id")) if isinstance(message, dict) else None
-    ids = (text_of(row.get("requestRef")), text_of(row.get("requestId")), message_id)
-    if not any(ids):
-        return f"record {row.get('uuid') or index}"
-    return " ".join(one or "-" for one in ids)
+    return key_of(text_of(row.get("requestRef")), text_of(row.get("requestId")), message_id, row.get("uuid") or index)
+
+
+def key_of(request_ref: str | None, request_id: str | None, message_id: str | None, otherwise: Any) -> str:
+    """What the records of one message share, and no two messages do: gateways leave out one id or the other."""
+    if not (request_ref or request_id or message_id):
+        return f"record {otherwise}"
+    return f"{request_ref or '-'} {request_id or '-'} {message_id or '-'}"
+
+
+def said_duration_ms(log: AgentLog, run: ToolRun | None) -> float | None:
+    """Of the whole run, as the harness says; of a subagent the result of the call that started it does."""
+    said = run.extra.get("duration_ms") if run is not None else None
+    return log.totals.duration_ms if said is None else number_of(said)
 
 
 def number_of(value: Any) -> float | None:

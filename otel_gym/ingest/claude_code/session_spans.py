@@ -12,13 +12,12 @@ from otel_gym.ingest.claude_code.agent_log import (
     FailedCall,
     Note,
     ToolRun,
-    Totals,
     Turn,
     UserNote,
 )
 from otel_gym.ingest.claude_code.lines import json_text
-from otel_gym.ingest.claude_code.session import SessionLog, name_of, number_of
-from otel_gym.ingest.claude_code.spawning import spawned_by_runs
+from otel_gym.ingest.claude_code.session import SessionLog, name_of, said_duration_ms
+from otel_gym.ingest.claude_code.spawning import spawned_by_runs, unspawned_first
 from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan
 from otel_gym.tracing.model_call import provider_of, request_attributes, usage_attributes
 
@@ -56,8 +55,7 @@ class _SpanMaker:
         self._add_agent(session.main, root.span_id)
         # Agents that no call is known to have started: under the first turn, as if it had. Those of a circle come last.
         first_turn = spans[1].span_id if len(spans) > 1 else root.span_id
-        by_call = {log.agent_id for spawned in self._spawned.values() for log in spawned}
-        for log in sorted(session.agents.values(), key=lambda log: log.agent_id in by_call):
+        for log in unspawned_first(session, self._spawned):
             self._add_subagent(log, first_turn)
         below = spans[1:]
         if below:
@@ -86,7 +84,7 @@ class _SpanMaker:
             span.attributes |= _totals(log, run)
 
     def _id(self, log: AgentLog, *parts: str) -> int:
-        return self._rollout.span_id("main" if log.agent_id is None else f"agent {log.agent_id}", *parts)
+        return self._rollout.span_id(log.name_in_ids, *parts)
 
     def _turn_span(self, log: AgentLog, turn: Turn, parent_id: int, run: ToolRun | None) -> ImportedSpan:
         name = name_of(log, run)
@@ -110,7 +108,7 @@ class _SpanMaker:
             },
             [_event(note) for note in turn.notes],
             parent_id if run else None,
-            None if turn.error is None else safe_text(turn.error.partition("\n")[0]),
+            turn.why(),
         )
 
     def _add_step(self, log: AgentLog, call: Call, number: int, turn_id: int) -> None:
@@ -215,10 +213,9 @@ def _event(note: Note) -> ImportedEvent:
 
 def _totals(log: AgentLog, run: ToolRun | None) -> dict[str, Any]:
     """Of the whole run. Of a subagent the call's result says how long it took (its usage is that of the last call)."""
-    totals: Totals = log.totals
-    said = run.extra.get("duration_ms") if run is not None else None
+    totals = log.totals
     return {
-        names.AGENT_DURATION_MS: totals.duration_ms if said is None else number_of(said),
+        names.AGENT_DURATION_MS: said_duration_ms(log, run),
         names.AGENT_TOTAL_COST_USD: totals.cost_usd,
         names.AGENT_PROVIDER_USAGE: None if totals.usage is None else json_text(totals.usage),
         names.AGENT_DROPPED_RECORDS: log.dropped,

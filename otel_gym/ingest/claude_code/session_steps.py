@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from otel_gym.content import safe_text
 from otel_gym.ingest.claude_code.agent_log import AgentLog, BoundaryNote, Call, Note, ToolRun, UserNote
 from otel_gym.ingest.claude_code.common_lines import Block
 from otel_gym.ingest.claude_code.lines import json_text
-from otel_gym.ingest.claude_code.session import SessionLog, name_of, number_of
-from otel_gym.ingest.claude_code.spawning import spawned_by_runs
+from otel_gym.ingest.claude_code.session import SessionLog, name_of, said_duration_ms
+from otel_gym.ingest.claude_code.spawning import spawned_by_runs, unspawned_first
 from otel_gym.ingest.imported import ImportedRollout
 from otel_gym.records.output import boundary_of
 from otel_gym.records.steps import AgentRun, AgentStep, Entry, ToolResult, UserMessage, iso_time
@@ -45,8 +44,7 @@ class _RunMaker:
         for log in (session.main, *session.agents.values()):
             log.forget_records()
         main = self._run_of(session.main, None)
-        by_call = {log.agent_id for spawned in self._spawned.values() for log in spawned}
-        for log in sorted(session.agents.values(), key=lambda log: log.agent_id in by_call):
+        for log in unspawned_first(session, self._spawned):
             self._add_subagent(main, log, None)
         return main
 
@@ -59,9 +57,7 @@ class _RunMaker:
             parent.subagents.append(made)
 
     def _run_of(self, log: AgentLog, run: ToolRun | None) -> AgentRun:
-        totals = log.totals
-        said_ms = run.extra.get("duration_ms") if run is not None else None
-        duration_ms = totals.duration_ms if said_ms is None else number_of(said_ms)
+        totals, duration_ms = log.totals, said_duration_ms(log, run)
         made = AgentRun(
             self._entries(log),
             agent=name_of(log, run),
@@ -73,18 +69,18 @@ class _RunMaker:
             dropped_records=log.dropped,
             agent_id=log.agent_id,
             spawned_by=run.call_id if run else log.spawned_by,
-            gaps=[("turn_failed", self._why(turn.error)) for turn in log.turns if turn.error is not None],
+            gaps=[
+                ("turn_failed", self._policy.message(why) or None)
+                for turn in log.turns
+                if (why := turn.why()) is not None
+            ],
         )
         for tool in (tool for turn in log.turns for call in turn.calls for tool in call.runs):
             for spawned in self._spawned.get(id(tool), ()):
                 self._add_subagent(made, spawned, tool)
         return made
 
-    def _why(self, error: str) -> str | None:
-        return self._policy.message(safe_text(error.partition("\n")[0])) or None
-
     def _entries(self, log: AgentLog) -> Iterator[Entry]:
-        owner = "main" if log.agent_id is None else f"agent {log.agent_id}"
         waiting = sorted((entry for turn in log.turns for entry in (*turn.notes, *turn.calls)), key=_order)
         for turn in log.turns:
             turn.notes.clear()
@@ -96,7 +92,7 @@ class _RunMaker:
             is_clean = self._policy.are_clean([text for entry in some for text in _texts_of(entry)])
             for entry in some:
                 if isinstance(entry, Call):
-                    yield self._step(entry, owner, is_clean)
+                    yield self._step(entry, log.name_in_ids, is_clean)
                 elif isinstance(entry, UserNote | BoundaryNote):
                     yield from self._told(entry)
 
@@ -112,7 +108,7 @@ class _RunMaker:
         safe = _as_it_is if is_clean else self._safe
         return AgentStep(
             items=self._items(said, is_clean),
-            results=[self._result(run, is_clean) for run in sorted(call.runs, key=_arrival) if run.arrival is not None],
+            results=[self._result(run, is_clean) for run in call.answered_runs()],
             model=safe(call.model or self._session.model_of(call)),
             stop_reason=None if call.is_cut else safe(call.stop_reason),
             response_id=safe(call.response_id),
@@ -183,10 +179,6 @@ def _output(output: Any) -> Any:
 def _order(entry: Note | Call) -> tuple[int, int]:
     """What was said comes before what was made of it."""
     return (entry.index, 0) if isinstance(entry, Call) else (entry.index, -1)
-
-
-def _arrival(run: ToolRun) -> int:
-    return run.arrival or 0
 
 
 def _usage(usage: dict[str, Any] | None) -> TokenStats:

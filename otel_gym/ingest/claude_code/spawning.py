@@ -51,3 +51,9 @@ def _run_of_prompt(log: AgentLog, others: Iterable[AgentLog], session: SessionLo
         if json_text(run.prompt) in first.item:
             return run
     return None
+
+
+def unspawned_first(session: SessionLog, spawned: _Spawned) -> list[AgentLog]:
+    """Agents that no call is known to have started come before the others, of which those of a circle are left."""
+    by_call = {log.agent_id for logs in spawned.values() for log in logs}
+    return sorted(session.agents.values(), key=lambda log: log.agent_id in by_call)
