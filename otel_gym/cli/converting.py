@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from otel_gym.cli.common import CommandError, progress, said_settings
+from otel_gym.cli.importing import another_source
 from otel_gym.cli.writing import Files, without_collector, write_files
 from otel_gym.ingest.claude_code import SessionRun, claude_code_runs
 from otel_gym.ingest.files import unreadable_text
 from otel_gym.ingest.imported import ImportedRollout, SourceError
-from otel_gym.ingest.sources import SOURCES, source_of_file
+from otel_gym.ingest.sources import SOURCES, check_path, other_source
 from otel_gym.ingest.spans import stored_spans
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.tracing.content_policy import content_policy_from
@@ -49,15 +48,12 @@ class _Converting:
             found = True
             self._write(session, path)
         if not found and len(self.damage) == damaged:
-            self._say_what_it_is(path)
+            self._refuse_another_source(path)
             raise CommandError(f"{path}: nothing here that can be converted")
 
     def _sessions(self, path: Path) -> Iterator[SessionRun | ImportedRollout]:
-        if not path.exists():
-            raise CommandError(f"{path}: no such file or folder")
-        if not (path.is_file() or path.is_dir()):
-            raise CommandError(f"{path}: neither a file nor a folder; write what comes from it to a file first")
         try:
+            check_path(path)
             # Spans know what may stay under rules of the user's own.
             if self._source == "claude-code" and self._policy.is_usual:
                 yield from claude_code_runs(path, self._policy, self.damage)
@@ -66,7 +62,7 @@ class _Converting:
                     self.damage += rollout.damage
                     yield rollout
         except SourceError as problem:
-            self._say_what_it_is(path)
+            self._refuse_another_source(path)
             raise CommandError(str(problem)) from None
         except OSError as error:
             raise CommandError(unreadable_text(path, error)) from None
@@ -87,14 +83,10 @@ class _Converting:
         spans = RolloutSpans(None, name, stored_spans(session, None, self._policy))
         return {file: (content,) for file, content in atif_files(spans, self._version).items()}
 
-    def _say_what_it_is(self, path: Path) -> None:
-        """Of a file of another source, if this can be told."""
-        with suppress(OSError):
-            source = source_of_file(path)
-            if source not in (None, self._source):
-                verb = "import" if source == "atif" else "convert"
-                command = f"otel-gym {verb} {source} {shlex.quote(str(path))}"
-                raise CommandError(f"{path}: this is {SOURCES[source].made}: {command}") from None
+    def _refuse_another_source(self, path: Path) -> None:
+        source = other_source(path, self._source)
+        if source is not None:
+            raise another_source(path, source, "import" if source == "atif" else "convert") from None
 
 
 def _files_of_run(session: SessionRun, version: WrittenVersion) -> Files:

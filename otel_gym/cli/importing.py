@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import suppress
 from pathlib import Path
 
 from otel_gym.cli.common import CommandError, progress
 from otel_gym.cli.formats import counted
 from otel_gym.ingest.files import unreadable_text
 from otel_gym.ingest.imported import ImportedRollout, SourceError
-from otel_gym.ingest.sources import SOURCES, source_of_file
+from otel_gym.ingest.sources import SOURCES, check_path, other_source
 from otel_gym.ingest.spans import OtherRunError, Written, is_stored, write_rollout
 from otel_gym.settings import Settings
 from otel_gym.tracing.content_policy import content_policy_from
@@ -58,10 +57,7 @@ class Import:
             raise CommandError(str(problem)) from None
 
     def _take(self, path: Path) -> list[str]:
-        if not path.exists():
-            raise SourceError(f"{path}: no such file or folder")
-        if not (path.is_file() or path.is_dir()):
-            raise SourceError(f"{path}: neither a file nor a folder; write what comes from it to a file first")
+        check_path(path)
         found = self._found(path)
         if self._rollout is not None and len(found) > 1:
             raise CommandError(f"{path} holds {len(found)} sessions, --rollout names one; import them one by one")
@@ -101,12 +97,15 @@ class Import:
         return found
 
     def _refuse_another_source(self, path: Path) -> None:
-        """What a file is, if this can be told; waiting makes no other of it."""
-        with suppress(OSError):
-            source = source_of_file(path)
-            if source not in (None, self._source):
-                command = f"otel-gym import {source} {shlex.quote(str(path))}"
-                raise CommandError(f"{path}: this is {SOURCES[source].made}: {command}") from None
+        """Of such a file; waiting makes no other of it."""
+        source = other_source(path, self._source)
+        if source is not None:
+            raise another_source(path, source, "import") from None
+
+
+def another_source(path: Path, source: str, verb: str) -> CommandError:
+    """Says what a file is, and the command that takes it."""
+    return CommandError(f"{path}: this is {SOURCES[source].made}: otel-gym {verb} {source} {shlex.quote(str(path))}")
 
 
 def _say(rollout_id: str, written: Written) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from otel_gym.ingest.atif import is_atif, read_atif
 from otel_gym.ingest.claude_code import is_claude_code, read_claude_code
 from otel_gym.ingest.codex import is_codex, read_codex
-from otel_gym.ingest.imported import ImportedRollout
+from otel_gym.ingest.imported import ImportedRollout, SourceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,23 @@ SOURCES: dict[str, Source] = {
     "codex": Source(read_codex, "a session of Codex", is_codex),
     "atif": Source(read_atif, "an ATIF document", is_atif),
 }
+
+
+def check_path(path: Path) -> None:
+    """SourceError for what is not there, and for what would wait for a writer (a FIFO)."""
+    if not path.exists():
+        raise SourceError(f"{path}: no such file or folder")
+    if not (path.is_file() or path.is_dir()):
+        raise SourceError(f"{path}: neither a file nor a folder; write what comes from it to a file first")
+
+
+def other_source(path: Path, source: str) -> str | None:
+    """The name of the source that made a file, if it is another one than ``source`` and can be told."""
+    try:
+        found = source_of_file(path)
+    except OSError:
+        return None
+    return None if found == source else found
 
 
 def source_of_file(path: Path) -> str | None:
