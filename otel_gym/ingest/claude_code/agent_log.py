@@ -14,7 +14,7 @@ from typing import Any
 
 from otel_gym.content import safe_text
 from otel_gym.ingest.claude_code.common_lines import Block
-from otel_gym.ingest.claude_code.lines import json_text, text_of
+from otel_gym.ingest.claude_code.lines import json_text, parse, text_of
 from otel_gym.records.output import boundary_item
 from otel_gym.records.steps import ContextBoundary, iso_time
 from otel_gym.wire.items.shapes import Item, function_output_item, message_item
@@ -79,6 +79,7 @@ class Call:
     time_known: bool = False
     places: list[tuple[int, str | Block]] = field(default_factory=list)
     usage: dict[str, Any] | None = None
+    _usage_text: bytes = b""
     # The greatest number of a block so far.
     last_place: int = -1
     stop_reason: str | None = None
@@ -115,6 +116,15 @@ class Call:
         """The lines of a message may repeat an early count: the largest is the last."""
         if self.usage is None or _output_tokens(usage) >= _output_tokens(self.usage):
             self.usage = usage
+
+    def saw_usage_text(self, text: bytes) -> None:
+        """The same as JSON, which most lines of a message repeat."""
+        if text == self._usage_text:
+            return
+        self._usage_text = text
+        usage = parse(text)
+        if isinstance(usage, dict):
+            self.saw_usage(usage)
 
 
 _first = itemgetter(0)

@@ -14,6 +14,8 @@ from msgspec import UNSET, UnsetType
 from otel_gym.wire.items.shapes import Item, function_call_item, message_item, reasoning_item
 
 No = Literal[False] | None
+Fact = str | int | float | bool | None | UnsetType
+_NO_USAGE = msgspec.Raw(b"null")
 # Of a message that the harness made up, because the model gave none or broke off.
 SYNTHETIC_MODEL = "<synthetic>"
 
@@ -63,7 +65,7 @@ class AssistantMessage(msgspec.Struct, gc=False):
     id: str | None = None
     model: str | None = None
     stop_reason: str | None = None
-    usage: Any = None
+    usage: msgspec.Raw = _NO_USAGE
 
 
 class AssistantLine(msgspec.Struct, tag_field="type", tag="assistant", rename="camel", gc=False):
@@ -78,6 +80,27 @@ class AssistantLine(msgspec.Struct, tag_field="type", tag="assistant", rename="c
     api_block_index: int | None = None
     is_sidechain: No = None
     is_api_error_message: No = None
+
+
+class ResultNote(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """What ``tool_results`` reads of what the harness noted beside a result."""
+
+    stdout: Fact = UNSET
+    stderr: Fact = UNSET
+    interrupted: Fact = UNSET
+    timed_out_after_ms: Fact = UNSET
+    background_task_id: Fact = UNSET
+    persisted_output_path: Fact = UNSET
+    persisted_output_size: Fact = UNSET
+    return_code_interpretation: Fact = UNSET
+    agent_id: Fact = UNSET
+    agent_type: Fact = UNSET
+    status: Fact = UNSET
+    output_file: Fact = UNSET
+    duration_ms: Fact = UNSET
+    total_duration_ms: Fact = UNSET
+    total_tool_use_count: Fact = UNSET
+    is_async: Fact = UNSET
 
 
 class ResultBlock(msgspec.Struct, tag_field="type", tag="tool_result", gc=False):
@@ -95,9 +118,14 @@ class ResultLine(msgspec.Struct, tag_field="type", tag="user", rename="camel", g
     uuid: str
     timestamp: str
     version: str
-    tool_use_result: Any = None
+    tool_use_result: ResultNote | list[msgspec.Raw] | str | None = None
     is_sidechain: No = None
     tool_denial_kind: None = None
+
+    def noted(self) -> Any:
+        """What the harness noted beside the result."""
+        noted = self.tool_use_result
+        return msgspec.to_builtins(noted) if isinstance(noted, ResultNote) else noted
 
 
 Line = AssistantLine | ResultLine

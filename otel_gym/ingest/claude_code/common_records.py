@@ -33,8 +33,7 @@ def _read_answer(log: AgentLog, line: AssistantLine, index: int) -> None:
     call.requested_model = call.requested_model or line.requested_model or None
     call.effort = call.effort or line.effort or None
     call.stop_reason = message.stop_reason or call.stop_reason
-    if isinstance(message.usage, dict):
-        call.saw_usage(message.usage)
+    call.saw_usage_text(bytes(message.usage))
     for block in message.content:
         _read_block(log, call, line, block, index, time_ns)
 
@@ -54,5 +53,5 @@ def _read_results(log: AgentLog, line: ResultLine, index: int, damage: Damage) -
     for block in line.message.content:
         run = answered_run(log, block.tool_use_id, index, time_ns, damage)
         if run is not None:
-            add_result(run, block.content, block.is_error, line.tool_use_result, None)
+            add_result(run, block.content, block.is_error, line.noted(), None)
             log.note_said(line.uuid, run)
