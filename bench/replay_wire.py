@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from captured import CaptureSession, always
-from otel_gym.identity import is_valid_id
+from otel_gym.id_rules import is_valid_id
 from otel_gym.records.model_call import ModelCallRecord
 from reference import load_object
 from scripted import ScriptedServer, VirtualClock, call

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from otel_gym.loading import loading_from
 
 if TYPE_CHECKING:
-    from otel_gym.identity import InvalidIdError
+    from otel_gym.id_rules import InvalidIdError
     from otel_gym.tracing.agents import (
         AgentScope,
         StepScope,
@@ -67,7 +67,7 @@ if not TYPE_CHECKING:  # for whom a name that is not above is an error
     __getattr__, __dir__ = loading_from(
         __name__,
         {
-            "otel_gym.identity": ("InvalidIdError",),
+            "otel_gym.id_rules": ("InvalidIdError",),
             "otel_gym.tracing.agents": (
                 "AgentScope",
                 "StepScope",

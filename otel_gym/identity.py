@@ -8,10 +8,9 @@ context, since a propagator's ``extract`` starts from an empty one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -19,21 +18,14 @@ from opentelemetry import baggage
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
 
-from otel_gym.conventions import ROLLOUT_ID, RUN_ID, UNASSIGNED
+from otel_gym.conventions import ROLLOUT_ID, RUN_ID
+from otel_gym.id_rules import checked_id, is_valid_id, is_valid_run_id
 
-MAX_ID_BYTES = 200
 URL_PREFIX = "/ng-rollout/"
-# What readers take for the newest run; no run may be called so.
-LATEST = "latest"
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _ATTEMPT = re.compile(r"(?P<task>\d+)-(?P<rollout>\d+)(?:-a(?P<attempt>[1-9]\d*))?", re.ASCII)
 _TOKEN_CAPTURE = "training-token-capture"
 _PREFIXED_RAW_PATH = re.compile(rb"/ng-rollout/[^/]+(?:/training-token-capture)?(?P<rest>/.*)", re.DOTALL)
-
-
-class InvalidIdError(ValueError):
-    """A run or rollout id that may not name a file."""
 
 
 class Identity(NamedTuple):
@@ -68,46 +60,6 @@ class RolloutIndices:
 
 
 _current: ContextVar[Identity | None] = ContextVar("otel_gym_identity", default=None)
-
-
-def is_valid_id(text: str) -> bool:
-    """``[A-Za-z0-9][A-Za-z0-9._-]*`` of at most 200 bytes, and not the reserved ``unassigned``."""
-    return len(text) <= MAX_ID_BYTES and _has_valid_form(text)
-
-
-@lru_cache(maxsize=4096)
-def _has_valid_form(text: str) -> bool:
-    return _ID.fullmatch(text) is not None and text != UNASSIGNED
-
-
-def refusal_of(text: str) -> str | None:
-    """Why ``text`` may not name a rollout; None if it may."""
-    if is_valid_id(text):
-        return None
-    if text == UNASSIGNED:
-        return f"{UNASSIGNED!r} stands for calls without a rollout id"
-    return f"use {ID_PATTERN}"
-
-
-def is_valid_run_id(text: str) -> bool:
-    """The same, and not ``latest``, by which readers mean the newest run."""
-    return is_valid_id(text) and text != LATEST
-
-
-_ID_KINDS: dict[str, tuple[Callable[[str], bool], str]] = {
-    "rollout id": (is_valid_id, f"not {UNASSIGNED!r}"),
-    "run id": (is_valid_run_id, f"neither {UNASSIGNED!r} nor {LATEST!r}"),
-}
-# The pattern in words.
-ID_PATTERN = f"letters, digits, '.', '_' and '-', starting with a letter or digit, at most {MAX_ID_BYTES} bytes"
-
-
-def checked_id(text: str, what: str = "rollout id") -> str:
-    """``text`` if it may name a rollout or a run (``what`` says which), else InvalidIdError."""
-    is_valid, reserved = _ID_KINDS[what]
-    if is_valid(text):
-        return text
-    raise InvalidIdError(f"{what} {text[:80]!r} is refused: use {ID_PATTERN}, and {reserved}")
 
 
 def rollout_id_from_indices(task_index: int, rollout_index: int, attempt: int = 0) -> str:

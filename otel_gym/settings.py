@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from otel_gym.identity import ID_PATTERN, LATEST, is_valid_run_id
+from otel_gym.id_rules import ID_PATTERN, LATEST, is_valid_run_id
 from otel_gym.redaction import DEFAULT_RULES, RedactionRules, read_rules
 
 logger = logging.getLogger("otel_gym")

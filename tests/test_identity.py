@@ -4,15 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_gym.id_rules import InvalidIdError, checked_id, is_valid_id
 from otel_gym.identity import (
     Identity,
-    InvalidIdError,
     baggage_of,
-    checked_id,
     identity_from_baggage,
     identity_from_baggage_header,
     indices_from_rollout_id,
-    is_valid_id,
     rollout_id_from_indices,
     split_url_prefix,
     strip_raw_url_prefix,

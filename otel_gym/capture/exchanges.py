@@ -16,7 +16,8 @@ from otel_gym.capture.clock import Clock
 from otel_gym.capture.durability import DurableSend, wait_until_written
 from otel_gym.capture.exceptions import raised_of
 from otel_gym.content import KEPT_HEAD_BYTES, KeptBody, safe_text
-from otel_gym.identity import MAX_ID_BYTES, Identity
+from otel_gym.id_rules import MAX_ID_BYTES
+from otel_gym.identity import Identity
 from otel_gym.tracing.current import restore
 from otel_gym.tracing.ids import random_id128
 from otel_gym.tracing.logs import log_once

@@ -27,13 +27,12 @@ from opentelemetry.util.types import AnyValue
 
 from otel_gym.capture.clock import Clock, SystemClock
 from otel_gym.capture.exchanges import CapturedCall
+from otel_gym.id_rules import is_valid_id, refusal_of
 from otel_gym.identity import (
     Identity,
     RequestIdentity,
     current_identity,
     identity_from_baggage_header,
-    is_valid_id,
-    refusal_of,
     set_identity,
     split_url_prefix,
     strip_raw_url_prefix,

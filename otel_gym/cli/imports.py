@@ -19,7 +19,7 @@ from otel_gym.cli.common import (
     said_settings,
     say,
 )
-from otel_gym.identity import InvalidIdError, checked_id
+from otel_gym.id_rules import InvalidIdError, checked_id
 
 FOLLOW_EVERY_S = 1.0
 

@@ -10,7 +10,7 @@ import typer
 
 from otel_gym.capture.store_folder import StoreFolderError, check_store_folder
 from otel_gym.cli.common import CommandError, Directory, said_failures
-from otel_gym.identity import InvalidIdError
+from otel_gym.id_rules import InvalidIdError
 from otel_gym.settings import read_settings, sdk_is_disabled
 from otel_gym.tracing.pipeline import Pipeline, configure
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opentelemetry.trace import SpanKind
-
 from otel_gym import conventions as names
 from otel_gym.content import known
 from otel_gym.ingest.atif_files import AtifError, AtifFile, AtifRun, is_atif, names_by_session, read_runs
@@ -234,7 +232,7 @@ class _Importer:
                 **_ids_told(step.get("extra")),
             },
         )
-        chat.kind = SpanKind.CLIENT
+        chat.is_client = True
         extra = step.get("extra") or {}
         if isinstance(extra.get("error"), str):
             chat.error = extra["error"]

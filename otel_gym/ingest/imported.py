@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opentelemetry.trace import SpanKind
-
-from otel_gym.identity import is_valid_id
+from otel_gym.id_rules import is_valid_id
 
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -47,7 +45,8 @@ class ImportedSpan:
     """A span before it has a rollout. A value of ``attributes`` may be a function that makes it: what is large is made
     when it is written, and nothing if it gives None.
 
-    ``error``: the status is ERROR, with this text (which may be empty).
+    ``is_client``: its kind is CLIENT, else INTERNAL. ``error``: the status is ERROR, with this text, which may be
+    empty.
 
     ``end_ns`` None: the source ends while it is open. ``link_id``: the span, of the same trace, that spawned it.
     """
@@ -61,7 +60,7 @@ class ImportedSpan:
     events: list[ImportedEvent] = field(default_factory=list)
     link_id: int | None = None
     error: str | None = None
-    kind: SpanKind = SpanKind.INTERNAL
+    is_client: bool = False
 
 
 @dataclass(slots=True)

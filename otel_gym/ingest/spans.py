@@ -16,7 +16,7 @@ from typing import Any
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from otel_gym import conventions as names
 from otel_gym.content import KeptBody
@@ -61,6 +61,10 @@ def stored_spans(
     return [_stored(span, trace_id, shared, resource, policy) for span in rollout.spans]
 
 
+def _kind(span: ImportedSpan) -> SpanKind:
+    return SpanKind.CLIENT if span.is_client else SpanKind.INTERNAL
+
+
 def _stored(
     span: ImportedSpan, trace_id: str, shared: Mapping[str, Any], resource: dict[str, Any], policy: ContentPolicy
 ) -> StoredSpan:
@@ -69,7 +73,7 @@ def _stored(
         f"{span.span_id:016x}",
         None if span.parent_id is None else f"{span.parent_id:016x}",
         policy.text(span.name),
-        span.kind.value + 1,
+        _kind(span).value + 1,
         span.start_ns,
         span.end_ns,
         dict(policy.attributes({**shared, **_kept(span.attributes, policy)})),
@@ -208,7 +212,7 @@ def _readable(span: ImportedSpan, rollout: ImportedRollout, run_id: str | None, 
         attributes={**_shared_attributes(rollout, run_id), **attributes},
         events=[Event(event.name, _kept(event.attributes, policy), event.time_ns) for event in span.events],
         links=[] if span.link_id is None else [Link(_context(trace_id, span.link_id))],
-        kind=span.kind,
+        kind=_kind(span),
         status=Status() if span.error is None else Status(StatusCode.ERROR, span.error or None),
         start_time=span.start_ns,
         end_time=span.end_ns,

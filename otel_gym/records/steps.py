@@ -7,17 +7,18 @@ A step is one generation and the tools that it called. Times are ISO 8601 in UTC
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
+
+import msgspec
+from msgspec import field
 
 from otel_gym.wire.items.shapes import CALL_TYPES, Item
 from otel_gym.wire.usage import UNKNOWN, TokenStats
 
 
-@dataclass(slots=True)
-class ToolResult:
+class ToolResult(msgspec.Struct):
     """What a tool gave back for one call, and how it ran.
 
     ``output`` is a text or a list of parts, None where there is none (the tool failed before it had one).
@@ -34,8 +35,7 @@ class ToolResult:
     has_output: bool = True
 
 
-@dataclass(slots=True)
-class AgentStep:
+class AgentStep(msgspec.Struct):
     """``items`` in the order in which the model made them, ``results`` in the order in which they arrived.
 
     ``error``: why the call gave no answer; ``is_unfinished``: it was cut off, by a kill for one.
@@ -60,15 +60,13 @@ class AgentStep:
         return [item for item in self.items if item.get("type") in CALL_TYPES]
 
 
-@dataclass(slots=True)
-class UserMessage:
+class UserMessage(msgspec.Struct):
     """What a user said: it opens a turn, or comes in the middle of one. Also what the harness said in its own name."""
 
     item: Item
 
 
-@dataclass(slots=True)
-class ContextBoundary:
+class ContextBoundary(msgspec.Struct):
     """The context was made anew: later generations saw ``content`` instead of what came before.
 
     ``boundary`` as ATIF says it: ``replace``, ``append`` or ``truncate``. ``keeps_instructions``: the system and
@@ -88,8 +86,7 @@ class ContextBoundary:
 Entry = AgentStep | UserMessage | ContextBoundary
 
 
-@dataclass(slots=True, eq=False)
-class AgentRun:
+class AgentRun(msgspec.Struct, eq=False):
     """What one agent did, before anything is made of it. ``entries`` may be made as they are asked for, then once.
 
     ``spawned_by``: the id of the tool call that started it; ``gaps``: what is known to be missing, as (code, detail).

@@ -21,7 +21,7 @@ import socket
 from pathlib import Path
 
 from otel_gym.conventions import UNASSIGNED
-from otel_gym.identity import is_valid_id
+from otel_gym.id_rules import is_valid_id
 
 SPANS = "spans"
 COUNTS = "counts"

@@ -16,7 +16,8 @@ from opentelemetry.util.types import AttributeValue
 
 from otel_gym import conventions as names
 from otel_gym.content import described, known, safe_json
-from otel_gym.identity import Identity, checked_id
+from otel_gym.id_rules import checked_id
+from otel_gym.identity import Identity
 from otel_gym.tracing import open_rollouts
 from otel_gym.tracing.api import Rollout
 from otel_gym.tracing.current import AGENT_KEY, ROLLOUT_KEY, TOOL_KEY

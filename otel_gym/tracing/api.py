@@ -20,13 +20,12 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 
 from otel_gym import conventions as names
 from otel_gym.content import described, safe_text
+from otel_gym.id_rules import checked_id, is_valid_id
 from otel_gym.identity import (
     Identity,
     baggage_of,
-    checked_id,
     current_identity,
     indices_from_rollout_id,
-    is_valid_id,
     rollout_id_from_indices,
     set_identity,
     split_url_prefix,

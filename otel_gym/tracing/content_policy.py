@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otel_gym.media import without_media
 from otel_gym.redaction import Redactor, redactor_from
-from otel_gym.settings import Settings
+
+if TYPE_CHECKING:
+    from otel_gym.settings import Settings
 
 # Enough of a request to tell one agent of a rollout from another.
 _HEAD = 2048

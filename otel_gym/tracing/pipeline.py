@@ -20,7 +20,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import _get_from_env_or_default
 
 from otel_gym.conventions import SCHEMA_URL, SCOPE_NAME
-from otel_gym.identity import Identity, checked_id
+from otel_gym.id_rules import checked_id
+from otel_gym.identity import Identity
 from otel_gym.settings import Settings, captures_messages, read_settings, say_once, sdk_is_disabled
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing import stopping

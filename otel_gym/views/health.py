@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from otel_gym.conventions import AGENT_DROPPED_RECORDS
-from otel_gym.identity import ID_PATTERN
+from otel_gym.id_rules import ID_PATTERN
 from otel_gym.store.reader import Damage, RolloutSpans, Store
 from otel_gym.store.span import StoredSpan
 from otel_gym.views.layers import is_model_call, without_client_layer

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator
 
 from otel_gym.content import printable
-from otel_gym.identity import LATEST
+from otel_gym.id_rules import LATEST
 from otel_gym.store.reader import RolloutSpans, Store
 
 # How the run of spans that name none is addressed; no id begins so.

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import otel_gym
 from otel_gym.cli.main import app
-from otel_gym.identity import InvalidIdError
+from otel_gym.id_rules import InvalidIdError
 from otel_gym.tracing import logs
 from otel_gym.views.summary import summarize_rollout
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
+
+import msgspec
+from msgspec import field
 
 from otel_gym.content import safe_text
 from otel_gym.ingest.claude_code.common_lines import Block
@@ -23,8 +25,7 @@ from otel_gym.wire.usage import token_count
 _AGENT_TOOLS = frozenset({"Agent", "Task"})
 
 
-@dataclass(slots=True)
-class ToolRun:
+class ToolRun(msgspec.Struct):
     """A tool call, and its output once that came: then it has an ``arrival``.
 
     ``prompt``: what the subagent that it starts is told.
@@ -60,8 +61,7 @@ class ToolRun:
         return function_output_item(self.call_id, self.output)
 
 
-@dataclass(slots=True)
-class Call:
+class Call(msgspec.Struct):
     """One message of the model. ``places`` holds (block index, item as JSON, or the block that it is made of);
     ``is_cut``: its stream broke off.
     """
@@ -134,8 +134,7 @@ def _output_tokens(usage: dict[str, Any]) -> int:
     return token_count(usage.get("output_tokens")) or 0
 
 
-@dataclass(slots=True)
-class UserNote:
+class UserNote(msgspec.Struct):
     """Something said in the name of the user; ``item`` is JSON."""
 
     index: int
@@ -143,8 +142,7 @@ class UserNote:
     item: str
 
 
-@dataclass(slots=True)
-class BoundaryNote:
+class BoundaryNote(msgspec.Struct):
     """The context was made anew. ``summary`` and ``kept``: what later calls saw, items as JSON."""
 
     index: int
@@ -175,8 +173,7 @@ class BoundaryNote:
         )
 
 
-@dataclass(slots=True)
-class FailedCall:
+class FailedCall(msgspec.Struct):
     """An attempt that gave no message; ``attempt`` counts from 0."""
 
     index: int
@@ -191,8 +188,7 @@ class FailedCall:
 Note = UserNote | BoundaryNote | FailedCall
 
 
-@dataclass(slots=True)
-class Turn:
+class Turn(msgspec.Struct):
     """``error``: it ended because the model could not be reached."""
 
     key: str
@@ -217,8 +213,7 @@ class Turn:
         return self.time_known or any(call.time_known for call in self.calls)
 
 
-@dataclass(slots=True)
-class Totals:
+class Totals(msgspec.Struct):
     """Of the whole run, as the harness says."""
 
     duration_ms: float | None = None

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opentelemetry.trace import SpanKind
-
 from otel_gym import conventions as names
 from otel_gym.ingest.codex.rows import JsonObject, json_lines, object_of, text_of
 from otel_gym.ingest.codex.turns import COMPLETED, FAILED
@@ -218,7 +216,7 @@ class _Printed:
             self._span(step_id, names.AGENT_STEP_SPAN, turn_id, numbers, is_open),
             self._span(rollout.span_id("chat", str(step.index)), "chat", step_id, chat),
         ]
-        spans[1].kind = SpanKind.CLIENT
+        spans[1].is_client = True
         return spans + [self._tool_span(rollout, turn, tool, step_id) for tool in step.tools]
 
     def _tool_span(self, rollout: ImportedRollout, turn: _Turn, tool: _Tool, step_id: int) -> ImportedSpan:

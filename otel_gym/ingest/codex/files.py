@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from otel_gym.identity import is_valid_id
+from otel_gym.id_rules import is_valid_id
 from otel_gym.ingest.codex.rows import JsonObject, json_lines
 from otel_gym.ingest.files import readable
 

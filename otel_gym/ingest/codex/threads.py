@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from opentelemetry.trace import SpanKind
-
 from otel_gym import conventions as names
 from otel_gym.content import finite_number
 from otel_gym.ingest.codex.family import is_spawned_in, spawners_of
@@ -182,7 +180,7 @@ class _Spans:
             step_id,
             attributes,
             error="the answer broke off" if broke_off else None,
-            kind=SpanKind.CLIENT,
+            is_client=True,
         )
 
     def _tool(self, thread: Thread, turn: Turn, call: Call, step_id: int) -> ImportedSpan:
