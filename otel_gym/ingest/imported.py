@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,14 @@ class SourceError(ValueError):
 
 def hashed_id(bits: int, *parts: str) -> int:
     """An id that the same parts always give: 64 bits for a span, 128 for a trace. Never 0."""
-    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
+    return _first_bits(bits, _hash_of(*parts).digest())
+
+
+def _hash_of(*parts: str) -> hashlib._Hash:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass"))
+
+
+def _first_bits(bits: int, digest: bytes) -> int:
     return int.from_bytes(digest[: bits // 8], "big") or 1
 
 
@@ -96,3 +104,14 @@ class ImportedRollout:
 
     def span_id(self, *parts: str) -> int:
         return hashed_id(64, self.source, self.session_id, *parts)
+
+    def span_ids(self, *parts: str) -> Callable[[str], int]:
+        """``span_id`` for many spans of which these parts come first."""
+        begun = _hash_of(self.source, self.session_id, *parts, "")
+
+        def span_id(last: str) -> int:
+            whole = begun.copy()
+            whole.update(last.encode("utf-8", "surrogatepass"))
+            return _first_bits(64, whole.digest())
+
+        return span_id

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import field
 
 from otel_gym.wire.items.shapes import CALL_TYPES, Item
 from otel_gym.wire.usage import UNKNOWN, TokenStats
+
+if TYPE_CHECKING:
+    from otel_gym.records.answers import Answer
 
 
 class ToolResult(msgspec.Struct):
@@ -38,6 +41,8 @@ class ToolResult(msgspec.Struct):
 class AgentStep(msgspec.Struct):
     """``items`` in the order in which the model made them, ``results`` in the order in which they arrived.
 
+    ``answer``: the same as ``items``, which are not made then, where nobody asks for items.
+
     ``error``: why the call gave no answer; ``is_unfinished``: it was cut off, by a kill for one.
     """
 
@@ -54,6 +59,7 @@ class AgentStep(msgspec.Struct):
     error: str | None = None
     is_unfinished: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
+    answer: Answer | None = None
 
     def calls(self) -> list[Item]:
         """Those of its items that call a tool."""

@@ -347,8 +347,14 @@ def _refs(step: Json) -> Iterable[Json]:
 
 
 def _has_audio(step: Json) -> bool:
-    results = (step.get("observation") or {}).get("results") or ()
-    return needs_audio(step["message"]) or any(needs_audio(result.get("content")) for result in results)
+    if needs_audio(step["message"]):
+        return True
+    observation = step.get("observation")
+    return observation is not None and any(map(_gives_audio, observation["results"]))
+
+
+def _gives_audio(result: Json) -> bool:
+    return needs_audio(result.get("content"))
 
 
 @dataclass(slots=True)

@@ -56,7 +56,7 @@ def joined(contents: list[Any]) -> Any:
 
 
 def needs_audio(content: Any) -> bool:
-    return any(part.get("type") == "audio" for part in objects_of(content))
+    return isinstance(content, list) and any(part.get("type") == "audio" for part in objects_of(content))
 
 
 def _part(part: Item, media: Media) -> Json:

@@ -7,21 +7,20 @@ is a step too. What is unknown is absent; what ATIF has no field for stands in `
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from otel_gym.content import finite_number, known
+from otel_gym.records.answers import RESULT_TYPES, Answer
 from otel_gym.records.output import CONTEXT_BOUNDARY, EXECUTION, STEP_NO, boundary_item, said_item
 from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult, UserMessage, unix_nano
 from otel_gym.store.json_text import parsed
 from otel_gym.views.atif_content import Media, content_of, joined
-from otel_gym.wire.items.shapes import CALL_TYPES, OUTPUT_TYPES, Item, objects_of
+from otel_gym.wire.items.shapes import CALL_TYPES, Item, objects_of
 from otel_gym.wire.usage import UNKNOWN
 
 Json = dict[str, Any]
 
-_RESULT_TYPES = frozenset(OUTPUT_TYPES.values())
-_OF_THE_AGENT = frozenset({"reasoning", *CALL_TYPES, *_RESULT_TYPES})
+_OF_THE_AGENT = frozenset({"reasoning", *CALL_TYPES, *RESULT_TYPES})
 # What ``Generation.extra`` may carry for ``metrics``, in the words of ATIF and in those of NeMo Gym.
 _PROMPT_IDS = ("prompt_token_ids",)
 _COMPLETION_IDS = ("completion_token_ids", "generation_token_ids")
@@ -68,7 +67,7 @@ class Steps:
             return self._told(said_item(entry.item))
         if isinstance(entry, ContextBoundary):
             return self._boundary(boundary_item(entry))
-        return self._generation(entry, _Parts.of_step(entry))
+        return self._generation(entry, entry.answer or _answer_of(entry.items)[0], entry.results)
 
     def _one_behind(self, steps: Iterable[Json]) -> Iterator[Json]:
         for step in steps:
@@ -88,19 +87,19 @@ class Steps:
                 continue
             while generations and (waiting := next(iter(generations))) < number:
                 # It has no items: it failed, or was cut off.
-                yield self._generation(generations.pop(waiting), _Parts())
-            yield self._generation(generations.pop(number, None), _Parts.of_items(group))
+                yield self._generation(generations.pop(waiting), Answer(), [])
+            yield self._generation(generations.pop(number, None), *_answer_of(group))
         while generations:
-            yield self._generation(generations.pop(next(iter(generations))), _Parts())
+            yield self._generation(generations.pop(next(iter(generations))), Answer(), [])
 
     def _tell(self, items: list[Item]) -> Iterator[Json]:
         [first, *_] = items
         if first.get("type") == CONTEXT_BOUNDARY:
             yield self._boundary(first)
-        elif first.get("type") in _RESULT_TYPES and self._last is not None:
+        elif first.get("type") in RESULT_TYPES and self._last is not None:
             self._add_results(self._last, items)
         elif _is_agents(first):
-            step = self._agent_step(_Parts.of_items(items))
+            step = self._agent_step(*_answer_of(items))
             if self._has_generations:
                 step["is_copied_context"] = True
             yield step
@@ -110,7 +109,7 @@ class Steps:
     def _add_results(self, step: Json, items: list[Item]) -> None:
         """Results that no call is known for belong to what was done last."""
         results = step.setdefault("observation", {"results": []})["results"]
-        results += [self._result(result, None) for result in _Parts.of_items(items).results]
+        results += [self._result(result, None) for result in _answer_of(items)[1]]
 
     def _told(self, item: Item) -> Json:
         role = item.get("role")
@@ -148,8 +147,8 @@ class Steps:
         result: Json = {"content": content_of(item.get("content"), self._media)}
         return result if role == "user" else {**result, "extra": {"role": role}}
 
-    def _generation(self, generation: AgentStep | None, parts: _Parts) -> Json:
-        step = self._agent_step(parts)
+    def _generation(self, generation: AgentStep | None, answer: Answer, results: list[ToolResult]) -> Json:
+        step = self._agent_step(answer, results)
         if generation is not None:
             told = {
                 "model_name": generation.model,
@@ -161,18 +160,19 @@ class Steps:
             step |= known(told)
         return step
 
-    def _agent_step(self, parts: _Parts) -> Json:
-        calls, same_ids = _calls(parts.calls)
-        results = self._results(parts.results, calls, same_ids)
-        step: Json = {"source": "agent", "message": joined([content_of(each, self._media) for each in parts.messages])}
-        if parts.reasoning:
-            step["reasoning_content"] = "\n".join(parts.reasoning)
+    def _agent_step(self, answer: Answer, told: list[ToolResult]) -> Json:
+        calls, same_ids = _calls(answer.calls)
+        results = self._results(told, calls, same_ids)
+        message = joined([content_of(each, self._media) for each in answer.messages])
+        step: Json = {"source": "agent", "message": message}
+        if answer.reasoning:
+            step["reasoning_content"] = "\n".join(answer.reasoning)
         if calls:
             step["tool_calls"] = calls
         if results:
             step["observation"] = {"results": results}
-        if same_ids or parts.others:
-            step["extra"] = known({"tool_call_ids": same_ids or None, "other_items": parts.others or None})
+        if same_ids or answer.others:
+            step["extra"] = known({"tool_call_ids": same_ids or None, "other_items": answer.others or None})
         return step
 
     def _results(self, told: list[ToolResult], calls: list[Json], same_ids: Mapping[str, str | None]) -> list[Json]:
@@ -180,7 +180,7 @@ class Steps:
         open_ids = [call["tool_call_id"] for call in calls]
         results = []
         for result in told:
-            mine = next((name for name in open_ids if same_ids.get(name, name) == result.call_id), None)
+            mine = _first_open(open_ids, same_ids, result.call_id)
             if mine is not None:
                 open_ids.remove(mine)
             results.append(self._result(result, mine))
@@ -196,9 +196,12 @@ class Steps:
         content = content_of(told.output, self._media)
         refs = self._refs.get(told.call_id) if self._refs and isinstance(told.call_id, str) else None
         extra = known(told.extra) if told.extra else {}
-        for name, value in zip(_TIMES, (told.started_at, told.completed_at, told.duration_ms), strict=True):
-            if value is not None:
-                extra[name] = value
+        if told.started_at is not None:
+            extra["started_at"] = told.started_at
+        if told.completed_at is not None:
+            extra["completed_at"] = told.completed_at
+        if told.duration_ms is not None:
+            extra["duration_ms"] = told.duration_ms
         if failed:
             extra["error"] = {"message": told.error_message, "data": told.error_data}
         if call_id is None:
@@ -221,48 +224,15 @@ class Steps:
         return text
 
 
-_TIMES = ("started_at", "completed_at", "duration_ms")
-
-
-@dataclass(slots=True)
-class _Parts:
-    """What one answer holds (contents of messages, texts of reasoning, calls, other items), and what its tools gave."""
-
-    messages: list[Any] = field(default_factory=list)
-    reasoning: list[str] = field(default_factory=list)
-    calls: list[Item] = field(default_factory=list)
-    others: list[Item] = field(default_factory=list)
-    results: list[ToolResult] = field(default_factory=list)
-
-    @classmethod
-    def of_step(cls, step: AgentStep) -> _Parts:
-        parts = cls(results=step.results)
-        for item in step.items:
-            parts._add(item)
-        return parts
-
-    @classmethod
-    def of_items(cls, items: Iterable[Item]) -> _Parts:
-        parts = cls()
-        for item in items:
-            if item.get("type") in _RESULT_TYPES:
-                parts.results.append(_result_of(item))
-            else:
-                parts._add(item)
-        return parts
-
-    def _add(self, item: Item) -> None:
-        kind = item.get("type", "message")
-        if kind == "message":
-            self.messages.append(item.get("content"))
-        elif kind == "reasoning":
-            text = _reasoning(item)
-            if text:
-                self.reasoning.append(text)
-        elif kind in CALL_TYPES:
-            self.calls.append(item)
-        elif kind not in OUTPUT_TYPES.values():
-            self.others.append(said_item(item))
+def _answer_of(items: Iterable[Item]) -> tuple[Answer, list[ToolResult]]:
+    """An answer, and what its tools gave."""
+    answer, results = Answer(), []
+    for item in items:
+        if item.get("type") in RESULT_TYPES:
+            results.append(_result_of(item))
+        else:
+            answer.add(item)
+    return answer, results
 
 
 def _result_of(item: Item) -> ToolResult:
@@ -308,29 +278,42 @@ def _is_agents(item: Item) -> bool:
 
 def _opens_answer(item: Item, last: Item) -> bool:
     """What a model makes after results of tools, or after it had spoken, is a new answer."""
-    if item.get("type") in _RESULT_TYPES:
+    if item.get("type") in RESULT_TYPES:
         return False  # it is of the calls before
-    return last.get("type") in _RESULT_TYPES or (last.get("role") == "assistant" and item.get("role") == "assistant")
+    return last.get("type") in RESULT_TYPES or (last.get("role") == "assistant" and item.get("role") == "assistant")
 
 
 def _calls(items: list[Item]) -> tuple[list[Json], dict[str, str | None]]:
     """Calls with ids of their own, and which of these stand for what the source said (R086)."""
     calls: list[Json] = []
     same: dict[str, str | None] = {}
-    taken = {told for item in items if isinstance(told := item.get("call_id"), str)}
     used: set[str] = set()
     for item in items:
         told = item.get("call_id")
-        name = told if isinstance(told, str) else "call"
-        if name in used or not isinstance(told, str):
-            number = 2 if name in used else 1
-            while (unique := f"{name}-{number}") in taken or unique in used:
-                number += 1
-            same[unique] = told if isinstance(told, str) else None
-            name = unique
+        if isinstance(told, str) and told not in used:
+            name = told
+        else:
+            name = _unused(told, used, items)
+            same[name] = told if isinstance(told, str) else None
         used.add(name)
         calls.append(_call(item, name))
     return calls, same
+
+
+def _unused(told: Any, used: set[str], items: list[Item]) -> str:
+    taken = used | {other for item in items if isinstance(other := item.get("call_id"), str)}
+    name = told if isinstance(told, str) else "call"
+    number = 2 if name in used else 1
+    while (unique := f"{name}-{number}") in taken:
+        number += 1
+    return unique
+
+
+def _first_open(open_ids: list[str], same_ids: Mapping[str, str | None], told: str | None) -> str | None:
+    """Of the calls without a result the first of that id."""
+    if not same_ids:
+        return told if told in open_ids else None
+    return next((name for name in open_ids if same_ids.get(name, name) == told), None)
 
 
 def _call(item: Item, call_id: str) -> Json:
@@ -348,11 +331,6 @@ def _arguments(item: Item) -> tuple[Json, Any]:
         return text, None
     arguments = parsed(text)
     return (arguments, None) if isinstance(arguments, dict) else ({}, text)
-
-
-def _reasoning(item: Item) -> str:
-    parts = [*(item.get("summary") or ()), *(item.get("content") or ())]
-    return "\n".join([part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)])
 
 
 def _had_call(generation: AgentStep) -> bool:
@@ -402,7 +380,10 @@ def _extra(generation: AgentStep) -> Json:
         "error": generation.error,
         "unfinished": True if generation.is_unfinished else None,
     }
-    return known({**{name: value for name, value in generation.extra.items() if name not in _IN_METRICS}, **said})
+    more = generation.extra
+    if not _IN_METRICS.isdisjoint(more):
+        more = {name: value for name, value in more.items() if name not in _IN_METRICS}
+    return known({**more, **said})
 
 
 def _first(values: Mapping[str, Any], spellings: Sequence[str]) -> Any:

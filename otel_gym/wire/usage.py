@@ -79,7 +79,8 @@ def with_thinking(stats: TokenStats, usage: Any) -> TokenStats:
     """
     if stats.tokens_reasoning is not None or not isinstance(usage, Mapping):
         return stats
-    return stats._replace(tokens_reasoning=_detail(usage, OUTPUT_DETAILS, ("thinking_tokens",)))
+    thinking = _detail(usage, OUTPUT_DETAILS, ("thinking_tokens",))
+    return stats if thinking is None else TokenStats(*stats[:2], thinking, *stats[3:])
 
 
 def _prompt_size(usage: Mapping[str, Any]) -> int | None:

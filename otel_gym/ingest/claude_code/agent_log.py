@@ -33,7 +33,7 @@ class ToolRun(msgspec.Struct):
 
     call_id: str
     name: str
-    arguments: str
+    given: Any
     index: int
     started_ns: int
     time_known: bool
@@ -45,9 +45,9 @@ class ToolRun(msgspec.Struct):
     error: dict[str, Any] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
-    def is_for_agent(self, given: Any) -> None:
+    def is_for_agent(self) -> None:
         """The call starts a subagent, of whom its arguments tell."""
-        told: dict[str, Any] = given if isinstance(given, dict) else {}
+        told: dict[str, Any] = self.given if isinstance(self.given, dict) else {}
         self.agent_type = text_of(told.get("subagent_type"))
         self.prompt = text_of(told.get("prompt"))
 
@@ -79,6 +79,7 @@ class Call(msgspec.Struct):
     time_known: bool = False
     places: list[tuple[int, str | Block]] = field(default_factory=list)
     usage: dict[str, Any] | None = None
+    # What came last, where it came as a text.
     _usage_text: bytes = b""
     # The greatest number of a block so far.
     last_place: int = -1
@@ -114,6 +115,7 @@ class Call(msgspec.Struct):
 
     def saw_usage(self, usage: dict[str, Any]) -> None:
         """The lines of a message may repeat an early count: the largest is the last."""
+        self._usage_text = b""
         if self.usage is None or _output_tokens(usage) >= _output_tokens(self.usage):
             self.usage = usage
 
@@ -121,10 +123,10 @@ class Call(msgspec.Struct):
         """The same as JSON, which most lines of a message repeat."""
         if text == self._usage_text:
             return
-        self._usage_text = text
         usage = parse(text)
         if isinstance(usage, dict):
             self.saw_usage(usage)
+        self._usage_text = text
 
 
 _first = itemgetter(0)
@@ -301,15 +303,13 @@ class AgentLog:
         call.started_ns = min(call.started_ns, call.ended_ns)
         return call
 
-    def add_run(
-        self, call: Call, call_id: str | None, name: str, given: Any, arguments: str, index: int, time_known: bool
-    ) -> None:
-        """The tool that a block calls, once; ``arguments`` is ``given`` as JSON."""
+    def add_run(self, call: Call, call_id: str | None, name: str, given: Any, index: int, time_known: bool) -> None:
+        """The tool that a block calls, once, with what it is given."""
         if not call_id or call_id in self.runs:
             return
-        run = self.runs[call_id] = ToolRun(call_id, name, arguments, index, self.last_ns, time_known)
+        run = self.runs[call_id] = ToolRun(call_id, name, given, index, self.last_ns, time_known)
         if name in _AGENT_TOOLS:
-            run.is_for_agent(given)
+            run.is_for_agent()
         call.runs.append(run)
 
     def run_of(self, call_id: str) -> ToolRun | None:

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from otel_gym.ingest.claude_code.lines import json_text
+from otel_gym.records.answers import Answer
 from otel_gym.wire.items.shapes import Item, function_call_item, message_item, reasoning_item
 
 No = Literal[False] | None
@@ -27,6 +29,9 @@ class TextBlock(msgspec.Struct, tag_field="type", tag="text", gc=False):
     def item(self) -> Item:
         return message_item("assistant", self.text)
 
+    def add_to(self, answer: Answer) -> None:
+        answer.messages.append(self.text)
+
     def texts(self) -> tuple[str, ...]:
         return (self.text,)
 
@@ -38,23 +43,26 @@ class ThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking", gc=False):
     def item(self) -> Item:
         return reasoning_item(self.thinking, self.signature)
 
+    def add_to(self, answer: Answer) -> None:
+        answer.add_reasoning(self.thinking)
+
     def texts(self) -> tuple[str, ...]:
         return (self.thinking, self.signature or "")
 
 
 class ToolUseBlock(msgspec.Struct, tag_field="type", tag="tool_use", gc=False):
-    """``arguments`` is ``input`` as compact JSON, once that was made."""
-
     id: str
     name: str
     input: dict[str, Any]
-    arguments: str | UnsetType = UNSET
 
     def item(self) -> Item:
-        return function_call_item(self.id, self.name, self.arguments)
+        return function_call_item(self.id, self.name, json_text(self.input))
+
+    def add_to(self, answer: Answer) -> None:
+        answer.calls.append({"call_id": self.id, "name": self.name, "arguments": self.input})
 
     def texts(self) -> tuple[str, ...]:
-        return (self.name, str(self.arguments))
+        return (self.name, json_text(self.input))
 
 
 Block = TextBlock | ThinkingBlock | ToolUseBlock

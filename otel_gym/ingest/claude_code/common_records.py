@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otel_gym.ingest.claude_code.agent_log import AgentLog, Call
 from otel_gym.ingest.claude_code.common_lines import AssistantLine, Block, Line, ResultLine, ToolUseBlock
-from otel_gym.ingest.claude_code.lines import Damage, json_text
+from otel_gym.ingest.claude_code.lines import Damage
 from otel_gym.ingest.claude_code.records import answered_run
 from otel_gym.ingest.claude_code.session import SessionLog, key_of
 from otel_gym.ingest.claude_code.tool_results import add_result
@@ -43,9 +43,7 @@ def _read_block(log: AgentLog, call: Call, line: AssistantLine, block: Block, in
         return
     log.note_said(line.uuid, block)
     if type(block) is ToolUseBlock:
-        given, arguments = block.input, json_text(block.input)
-        block.arguments, block.input = arguments, {}
-        log.add_run(call, block.id, block.name, given, arguments, index, time_ns is not None)
+        log.add_run(call, block.id, block.name, block.input, index, time_ns is not None)
 
 
 def _read_results(log: AgentLog, line: ResultLine, index: int, damage: Damage) -> None:

@@ -148,8 +148,9 @@ def _read_block(log: AgentLog, call: Call, row: Row, block: Item, index: int, ti
         return
     log.note_said(row.get("uuid"), text)
     if is_call:
+        given = {} if given is None else given
         name = str(block.get("name"))
-        log.add_run(call, text_of(block.get("id")), name, given, arguments, index, time_ns is not None)
+        log.add_run(call, text_of(block.get("id")), name, given, index, time_ns is not None)
 
 
 def _read_failure(log: AgentLog, row: Row, message: Row, index: int) -> None:

@@ -169,7 +169,7 @@ class _SpanMaker:
                 "gen_ai.tool.name": run.name,
                 "gen_ai.tool.type": "function",
                 "gen_ai.tool.call.id": run.call_id,
-                "gen_ai.tool.call.arguments": run.arguments,
+                "gen_ai.tool.call.arguments": json_text(run.given),
                 "gen_ai.tool.call.result": run.result(),
                 names.TOOL_INDEX: run.arrival,
                 names.TOOL_ERROR: json_text(run.error) if run.error else None,

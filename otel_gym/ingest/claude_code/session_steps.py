@@ -14,6 +14,7 @@ from otel_gym.ingest.claude_code.lines import json_text
 from otel_gym.ingest.claude_code.session import SessionLog, name_of, said_duration_ms
 from otel_gym.ingest.claude_code.spawning import spawned_by_runs, unspawned_first
 from otel_gym.ingest.imported import ImportedRollout
+from otel_gym.records.answers import Answer
 from otel_gym.records.output import boundary_of
 from otel_gym.records.steps import AgentRun, AgentStep, Entry, ToolResult, UserMessage, iso_time
 from otel_gym.store.json_text import parsed
@@ -81,6 +82,7 @@ class _RunMaker:
         return made
 
     def _entries(self, log: AgentLog) -> Iterator[Entry]:
+        span_id = self._rollout.span_ids(log.name_in_ids, "chat")
         waiting = sorted((entry for turn in log.turns for entry in (*turn.notes, *turn.calls)), key=_order)
         for turn in log.turns:
             turn.notes.clear()
@@ -92,7 +94,7 @@ class _RunMaker:
             is_clean = self._policy.are_clean([text for entry in some for text in _texts_of(entry)])
             for entry in some:
                 if isinstance(entry, Call):
-                    yield self._step(entry, log.name_in_ids, is_clean)
+                    yield self._step(entry, span_id(entry.key), is_clean)
                 elif isinstance(entry, UserNote | BoundaryNote):
                     yield from self._told(entry)
 
@@ -101,13 +103,14 @@ class _RunMaker:
         if isinstance(item, dict):
             yield UserMessage(item) if isinstance(note, UserNote) else boundary_of(item)
 
-    def _step(self, call: Call, owner: str, is_clean: bool) -> AgentStep:
+    def _step(self, call: Call, span_id: int, is_clean: bool) -> AgentStep:
         is_known = call.time_known
         said = call.said()
         call.places.clear()
         safe = _as_it_is if is_clean else self._safe
         return AgentStep(
-            items=self._items(said, is_clean),
+            items=[] if is_clean else self._items(said),
+            answer=_answer(said) if is_clean else None,
             results=[self._result(run, is_clean) for run in call.answered_runs()],
             model=safe(call.model or self._session.model_of(call)),
             stop_reason=None if call.is_cut else safe(call.stop_reason),
@@ -119,24 +122,22 @@ class _RunMaker:
             provider_usage=call.usage,
             extra={
                 "trace_id": self._trace_id,
-                "span_id": f"{self._rollout.span_id(owner, 'chat', call.key):016x}",
+                "span_id": f"{span_id:016x}",
             },
         )
 
     def _safe(self, text: str | None) -> str | None:
         return None if text is None else self._policy.text(text)
 
-    def _items(self, said: list[str | Block], is_clean: bool) -> list[Item]:
+    def _items(self, said: list[str | Block]) -> list[Item]:
         items = [parsed(one) if isinstance(one, str) else one.item() for one in said]
-        if not is_clean:
-            items = parsed(self._policy.text(json_text(items)))
-        return [item for item in items if isinstance(item, dict)]
+        return [item for item in parsed(self._policy.text(json_text(items))) if isinstance(item, dict)]
 
     def _result(self, run: ToolRun, is_clean: bool) -> ToolResult:
         output, error, extra = run.output, run.error or {}, run.extra
         if not is_clean:
             output, error, extra = parsed(self._policy.text(json_text([output, error, extra])))
-        run.output, run.arguments = None, ""
+        run.output = run.given = None
         ended_ns = run.ended_ns if run.time_known else None
         return ToolResult(
             call_id=run.call_id if is_clean else self._policy.text(run.call_id),
@@ -148,6 +149,16 @@ class _RunMaker:
             error_data=error.get("data"),
             extra=extra,
         )
+
+
+def _answer(said: list[str | Block]) -> Answer:
+    answer = Answer()
+    for one in said:
+        if not isinstance(one, str):
+            one.add_to(answer)
+        elif isinstance(item := parsed(one), dict):
+            answer.add(item)
+    return answer
 
 
 def _texts_of(entry: Note | Call) -> list[str]:
