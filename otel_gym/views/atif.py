@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from tempfile import TemporaryFile
@@ -362,7 +363,7 @@ class Summary:
     """What a document says of all of its steps. ``totals``: of each figure the sum of what is known."""
 
     steps: int = 0
-    totals: dict[str, int] = field(default_factory=dict)
+    totals: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     costs: list[float] = field(default_factory=list)
     has_costs: bool = False
     is_of_system: bool = True
@@ -382,7 +383,7 @@ class Summary:
         for figures, names in ((metrics, _TOTALS), (metrics.get("extra", _NO_FIGURES), _EXTRA_TOTALS)):
             for name in names:
                 if name in figures:
-                    self.totals[name] = self.totals.get(name, 0) + figures[name]
+                    self.totals[name] += figures[name]
 
 
 def _final_metrics(told: Told, summary: Summary, subagents: Sequence[Json]) -> Json:

@@ -47,6 +47,8 @@ def content_of(value: Any, media: Media) -> Any:
 
 def joined(contents: list[Any]) -> Any:
     """Several contents as one."""
+    if len(contents) == 1 and isinstance(contents[0], str):
+        return contents[0]
     if all(isinstance(content, str) for content in contents):
         return "\n".join(content for content in contents if content)
     parts: list[Json] = []

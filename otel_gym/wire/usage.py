@@ -58,7 +58,7 @@ def sum_of_known(values: Iterable[Number | None]) -> Number | None:
 
 def token_stats(usage: Any) -> TokenStats:
     """Token counts of a usage object; all None if it is no object."""
-    if not isinstance(usage, Mapping):
+    if not (type(usage) is dict or isinstance(usage, Mapping)):
         return UNKNOWN
     tokens_in = _prompt_size(usage)
     tokens_out = _first_count(usage, ("output_tokens", "completion_tokens"))
@@ -77,7 +77,7 @@ def with_thinking(stats: TokenStats, usage: Any) -> TokenStats:
 
     ``token_stats`` leaves it out as NeMo Gym does, whose record is the same for the same answer.
     """
-    if stats.tokens_reasoning is not None or not isinstance(usage, Mapping):
+    if stats.tokens_reasoning is not None or stats is UNKNOWN or not isinstance(usage, Mapping):
         return stats
     thinking = _detail(usage, OUTPUT_DETAILS, ("thinking_tokens",))
     return stats if thinking is None else TokenStats(*stats[:2], thinking, *stats[3:])
@@ -129,7 +129,7 @@ def _detail(usage: Mapping[str, Any], groups: Iterable[str], names: Iterable[str
 
 def _first_count(fields: Mapping[str, Any], names: Iterable[str]) -> int | None:
     for name in names:
-        count = token_count(fields.get(name))
-        if count is not None:
-            return count
+        value = fields.get(name)
+        if type(value) is int and value >= 0:  # token_count, without a call for each name
+            return value
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import msgspec
@@ -93,7 +93,8 @@ class Call(msgspec.Struct):
 
     def said(self) -> list[str | Block]:
         """The same as it was read."""
-        return [said for _, said in sorted(self.places, key=_first)]
+        self.places.sort(key=_first)
+        return [said for _, said in self.places]
 
     def add_place(self, number: int | None, said: str | Block) -> bool:
         """False where that block is there already; None stands for the place behind all others."""
@@ -101,13 +102,17 @@ class Call(msgspec.Struct):
             number = len(self.places)
         elif number <= self.last_place and any(place == number for place, _ in self.places):
             return False
-        self.last_place = max(self.last_place, number)
+        if number > self.last_place:
+            self.last_place = number
         self.places.append((number, said))
         return True
 
     def answered_runs(self) -> list[ToolRun]:
         """Those whose output came, in the order in which it did."""
-        return sorted((run for run in self.runs if run.arrival is not None), key=lambda run: run.arrival or 0)
+        answered = [run for run in self.runs if run.arrival is not None]
+        if len(answered) > 1:
+            answered.sort(key=_arrival)
+        return answered
 
     def ends_with_tools(self) -> int:
         """When the last of its tools was done."""
@@ -130,6 +135,7 @@ class Call(msgspec.Struct):
 
 
 _first = itemgetter(0)
+_arrival = attrgetter("arrival")
 
 
 def _output_tokens(usage: dict[str, Any]) -> int:
@@ -298,9 +304,12 @@ class AgentLog:
             call = self.calls[key] = Call(key, index, before, before)
             self.turns[-1].calls.append(call)
             self.turns[-1].error = None
-        call.ended_ns = self.moment(time_ns)
-        call.time_known = call.time_known or time_ns is not None
-        call.started_ns = min(call.started_ns, call.ended_ns)
+        if time_ns is not None:
+            self.last_ns = time_ns
+            call.time_known = True
+        call.ended_ns = self.last_ns
+        if call.ended_ns < call.started_ns:
+            call.started_ns = call.ended_ns
         return call
 
     def add_run(self, call: Call, call_id: str | None, name: str, given: Any, index: int, time_known: bool) -> None:

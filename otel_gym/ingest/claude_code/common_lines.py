@@ -6,7 +6,7 @@ read by ``lines.parse``, which takes everything, so that nothing depends on what
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -85,7 +85,7 @@ class AssistantLine(msgspec.Struct, tag_field="type", tag="assistant", rename="c
     request_ref: str | None = None
     requested_model: str | None = None
     effort: str | None = None
-    api_block_index: int | None = None
+    api_block_index: Annotated[int, msgspec.Meta(ge=0)] | None = None
     is_sidechain: No = None
     is_api_error_message: No = None
 

@@ -15,6 +15,8 @@ from otel_gym.content import safe_json
 Row = dict[str, Any]
 
 _NAMED_LINES = 5
+# A line of a session is often longer than the usual buffer.
+_BUFFER_BYTES = 128 * 1024
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -105,7 +107,7 @@ def records(
     path: Path, damage: Damage, read_common: Callable[[bytes], Common | None]
 ) -> Iterator[tuple[int, Row | Common]]:
     """``rows``, and what ``read_common`` makes of a line that it takes."""
-    with path.open("rb") as lines:
+    with path.open("rb", buffering=_BUFFER_BYTES) as lines:
         for index, line in enumerate(lines, damage.first_index):
             common = read_common(line)
             if common is not None:

@@ -107,6 +107,7 @@ class _RunMaker:
         is_known = call.time_known
         said = call.said()
         call.places.clear()
+        started_ns = self._session.start_of(call)
         safe = _as_it_is if is_clean else self._safe
         return AgentStep(
             items=[] if is_clean else self._items(said),
@@ -116,7 +117,7 @@ class _RunMaker:
             stop_reason=None if call.is_cut else safe(call.stop_reason),
             response_id=safe(call.response_id),
             request_id=safe(call.request_id),
-            started_at=iso_time(self._session.start_of(call)) if is_known else None,
+            started_at=iso_time(started_ns) if is_known else None,
             ended_at=iso_time(call.ended_ns) if is_known else None,
             usage=_usage(call.usage),
             provider_usage=call.usage,
@@ -171,7 +172,7 @@ def _texts_of(entry: Note | Call) -> list[str]:
     for run in call.runs:
         texts.append(run.call_id)
         texts.append(run.output if isinstance(run.output, str) else json_text(run.output))
-        if run.error or any(isinstance(value, str) for value in run.extra.values()):
+        if run.error or str in map(type, run.extra.values()):
             texts.append(json_text([run.error, run.extra]))
     return texts
 
@@ -195,8 +196,8 @@ def _order(entry: Note | Call) -> tuple[int, int]:
 def _usage(usage: dict[str, Any] | None) -> TokenStats:
     """With the total as a model-call span would have it: the sum of both."""
     stats = with_thinking(token_stats(usage), usage)
-    is_known = stats.tokens_in is not None and stats.tokens_out is not None
-    total = (stats.tokens_in or 0) + (stats.tokens_out or 0) if is_known else None
+    tokens_in, tokens_out = stats.tokens_in, stats.tokens_out
+    total = None if tokens_in is None or tokens_out is None else tokens_in + tokens_out
     return stats if stats.tokens_total == total else stats._replace(tokens_total=total)
 
 

@@ -24,6 +24,7 @@ _FACTS = {
     "durationMs": "duration_ms",
     "totalToolUseCount": "tool_use_count",
 }
+_FACT_TYPES = (str, int, float)  # made once: a union would be made for each value
 _STREAMS = {"stdout": "has_stdout", "stderr": "has_stderr"}
 _EXIT_CODE = re.compile(r"^(?:Error: )?Exit code (\d+)")
 # How the result of a subagent ends where the harness keeps nothing beside it.
@@ -59,7 +60,7 @@ def add_result(run: ToolRun, content: Any, is_error: Any, noted: Any, denial: An
 
 def _add_facts(extra: dict[str, Any], noted: dict[str, Any]) -> None:
     for name, value in noted.items():
-        if name in _FACTS and isinstance(value, str | int | float):
+        if name in _FACTS and isinstance(value, _FACT_TYPES):
             extra[_FACTS[name]] = value
         elif name in _STREAMS and isinstance(value, str):
             extra[_STREAMS[name]] = bool(value)
