@@ -184,9 +184,11 @@ class Redactor:
             literal, pattern, is_common = anchor
             if not is_common and text.find(literal, begin, stop) < 0:
                 continue
-            if pattern.search(text, begin) is None:
+            first = pattern.search(text, begin)
+            if first is None or first.start() >= stop:
                 continue
-            matches = pattern.finditer(text, begin) if is_common else _matches(anchor, text, begin, stop)
+            at = first.start()
+            matches = pattern.finditer(text, at) if is_common else _matches(anchor, text, at, stop)
             cover = _NOTHING
             for match in matches:
                 if match.start() >= stop:
