@@ -41,7 +41,8 @@ class ToolResult(msgspec.Struct):
 class AgentStep(msgspec.Struct):
     """``items`` in the order in which the model made them, ``results`` in the order in which they arrived.
 
-    ``answer``: the same as ``items``, which are not made then, where nobody asks for items.
+    ``answer``: the same as ``items``, which are not made then, where nobody asks for items. ``started_ns`` and
+    ``ended_ns``: the two times as numbers, where they are at hand.
 
     ``error``: why the call gave no answer; ``is_unfinished``: it was cut off, by a kill for one.
     """
@@ -60,6 +61,15 @@ class AgentStep(msgspec.Struct):
     is_unfinished: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
     answer: Answer | None = None
+    started_ns: int | None = None
+    ended_ns: int | None = None
+
+    def start_ns(self) -> int | None:
+        """When it began, in UTC nanoseconds."""
+        return unix_nano(self.started_at) if self.started_ns is None else self.started_ns
+
+    def end_ns(self) -> int | None:
+        return unix_nano(self.ended_at) if self.ended_ns is None else self.ended_ns
 
     def calls(self) -> list[Item]:
         """Those of its items that call a tool."""

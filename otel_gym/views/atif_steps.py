@@ -133,7 +133,7 @@ class Steps:
         step = {
             "source": "system",
             "message": _DONE.get(kind, f"Context changed: {kind}"),
-            "timestamp": self._time(item.get("timestamp")),
+            "timestamp": self._time(item.get("timestamp"), unix_nano(item.get("timestamp"))),
             "observation": {"results": results} if results else None,
             "extra": {"context_management": known(managed)},
         }
@@ -154,7 +154,7 @@ class Steps:
                 "model_name": generation.model,
                 "metrics": _metrics(generation),
                 "llm_call_count": 1 if _had_call(generation) else None,
-                "timestamp": self._time(generation.started_at or generation.ended_at),
+                "timestamp": self._time_of(generation),
                 "extra": _extra(generation) | step.get("extra", {}) or None,
             }
             step |= known(told)
@@ -215,9 +215,13 @@ class Steps:
             result["extra"] = extra
         return result
 
-    def _time(self, text: str | None) -> str | None:
+    def _time_of(self, generation: AgentStep) -> str | None:
+        if generation.started_at is not None:
+            return self._time(generation.started_at, generation.start_ns())
+        return self._time(generation.ended_at, generation.end_ns())
+
+    def _time(self, text: str | None, moment: int | None) -> str | None:
         """A step's time, unless it would go back: then it is only in ``extra``."""
-        moment = unix_nano(text)
         if moment is None or (self._last_ns is not None and moment < self._last_ns):
             return None
         self._last_ns = moment
@@ -369,7 +373,7 @@ def _told_metrics(extra: Mapping[str, Any]) -> Json:
 
 
 def _extra(generation: AgentStep) -> Json:
-    start, end = unix_nano(generation.started_at), unix_nano(generation.ended_at)
+    start, end = generation.start_ns(), generation.end_ns()
     said = {
         "started_at": generation.started_at,
         "completed_at": generation.ended_at,

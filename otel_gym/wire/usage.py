@@ -63,12 +63,12 @@ def token_stats(usage: Any) -> TokenStats:
     tokens_in = _prompt_size(usage)
     tokens_out = _first_count(usage, ("output_tokens", "completion_tokens"))
     return TokenStats(
-        tokens_in=tokens_in,
-        tokens_out=tokens_out,
-        tokens_reasoning=_reasoning_tokens(usage),
-        tokens_total=_total(usage, tokens_in, tokens_out),
-        cached_tokens=_cached_tokens(usage),
-        cache_creation_tokens=token_count(usage.get("cache_creation_input_tokens")),
+        tokens_in,
+        tokens_out,
+        _reasoning_tokens(usage),
+        _total(usage, tokens_in, tokens_out),
+        _cached_tokens(usage),
+        token_count(usage.get("cache_creation_input_tokens")),
     )
 
 
@@ -80,7 +80,8 @@ def with_thinking(stats: TokenStats, usage: Any) -> TokenStats:
     if stats.tokens_reasoning is not None or stats is UNKNOWN or not isinstance(usage, Mapping):
         return stats
     thinking = _detail(usage, OUTPUT_DETAILS, ("thinking_tokens",))
-    return stats if thinking is None else TokenStats(*stats[:2], thinking, *stats[3:])
+    tokens_in, tokens_out, _, total, cached, written = stats
+    return TokenStats(tokens_in, tokens_out, thinking, total, cached, written)
 
 
 def _prompt_size(usage: Mapping[str, Any]) -> int | None:

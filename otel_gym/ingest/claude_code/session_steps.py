@@ -119,6 +119,8 @@ class _RunMaker:
             request_id=safe(call.request_id),
             started_at=iso_time(started_ns) if is_known else None,
             ended_at=iso_time(call.ended_ns) if is_known else None,
+            started_ns=started_ns if is_known else None,
+            ended_ns=call.ended_ns if is_known else None,
             usage=_usage(call.usage),
             provider_usage=call.usage,
             extra={
