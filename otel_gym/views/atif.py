@@ -24,7 +24,7 @@ from otel_gym.content import known
 from otel_gym.records.atif_versions import AUDIO_VERSION
 from otel_gym.records.steps import AgentRun
 from otel_gym.records.well_formed import well_formed
-from otel_gym.views.atif_content import Media, least_version, needs_audio
+from otel_gym.views.atif_content import Media, least_version
 from otel_gym.views.atif_steps import Steps
 from otel_gym.views.atif_told import Told, told_by_run, told_by_trajectory
 
@@ -229,12 +229,12 @@ class _Writer:
         made = Steps(refs, self.media, has_generations=told.has_generations, refs_of_no_call=of_no_call)
         steps = self._new_steps()
         summary = Summary()
-        has_audio = False
+        audio_parts = self.media.audio_parts
         for step in told.steps(made):
             summary.add(step)
-            has_audio = has_audio or _has_audio(step)
             step["step_id"] = summary.steps
             steps.append(step)
+        has_audio = self.media.audio_parts > audio_parts
         agent = {
             "name": told.run.agent or "unknown",
             "version": self._agent_version,
@@ -345,17 +345,6 @@ def _numbered(steps: Iterable[Json]) -> list[Json]:
 def _refs(step: Json) -> Iterable[Json]:
     for result in (step.get("observation") or {}).get("results") or ():
         yield from result.get("subagent_trajectory_ref") or ()
-
-
-def _has_audio(step: Json) -> bool:
-    if needs_audio(step["message"]):
-        return True
-    observation = step.get("observation")
-    return observation is not None and any(map(_gives_audio, observation["results"]))
-
-
-def _gives_audio(result: Json) -> bool:
-    return needs_audio(result.get("content"))
 
 
 @dataclass(slots=True)

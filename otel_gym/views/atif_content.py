@@ -20,10 +20,14 @@ _ENDINGS = {"image/jpeg": ".jpg", "audio/mpeg": ".mp3", "audio/ogg": ".ogg"}
 
 
 class Media:
-    """Collects the files that a document refers to: relative path → bytes, each content once."""
+    """Collects the files that a document refers to: relative path → bytes, each content once.
+
+    ``audio_parts``: how many parts were audio.
+    """
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self.audio_parts = 0
 
     def keep(self, folder: str, media_type: str, content: bytes) -> str:
         ending = _ENDINGS.get(media_type) or f".{media_type.rpartition('/')[2]}"
@@ -57,10 +61,6 @@ def joined(contents: list[Any]) -> Any:
     return parts
 
 
-def needs_audio(content: Any) -> bool:
-    return isinstance(content, list) and any(part.get("type") == "audio" for part in objects_of(content))
-
-
 def _part(part: Item, media: Media) -> Json:
     for name in ("text", "refusal"):
         if isinstance(part.get(name), str):
@@ -85,6 +85,7 @@ def _image(part: Item, media: Media) -> Json | None:
 def _audio(part: Item, media: Media) -> Json | None:
     url, told = part.get("audio_url"), part.get("input_audio")
     if isinstance(url, str) and isinstance(part.get("media_type"), str) and not url.startswith("data:"):
+        media.audio_parts += 1
         made = _source("audio", part["media_type"], url)
         if "duration_sec" in part:
             made["source"]["duration_sec"] = part["duration_sec"]
@@ -94,6 +95,7 @@ def _audio(part: Item, media: Media) -> Json | None:
     media_type, data = _AUDIO_TYPES.get(str(told.get("format"))), _decoded(told.get("data"))
     if media_type is None or data is None:
         return None
+    media.audio_parts += 1
     return _source("audio", media_type, media.keep("audio", media_type, data))
 
 

@@ -40,14 +40,14 @@ def add_result(run: ToolRun, content: Any, is_error: Any, noted: Any, denial: An
     run.output = output
     if isinstance(noted, dict):
         _add_facts(run.extra, noted)
-    text = _text_of(output)
-    if run.prompt is not None and "agent_id" not in run.extra and (named := _AGENT_ID.search(text)):
+    if run.prompt is not None and "agent_id" not in run.extra and (named := _AGENT_ID.search(_text_of(output))):
         run.extra["agent_id"] = named[1]
-    exit_code = _EXIT_CODE.match(text) or (_EXIT_CODE.match(noted) if isinstance(noted, str) else None)
     if isinstance(is_error, bool):
         run.extra["is_error"] = is_error
     if is_error is not True:
         return
+    text = _text_of(output)
+    exit_code = _EXIT_CODE.match(text) or (_EXIT_CODE.match(noted) if isinstance(noted, str) else None)
     if isinstance(denial, str) or text.startswith(_REJECTED):
         run.extra["rejected"] = denial if isinstance(denial, str) else "user-rejected"
         return
