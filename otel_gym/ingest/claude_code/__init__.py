@@ -16,7 +16,7 @@ from typing import Any
 from otel_gym.ingest.claude_code.agent_log import AgentLog
 from otel_gym.ingest.claude_code.common_lines import Line, common_line
 from otel_gym.ingest.claude_code.common_records import read_common
-from otel_gym.ingest.claude_code.copies import Copies
+from otel_gym.ingest.claude_code.copies import CopiedRecordError, Copies, check_owner
 from otel_gym.ingest.claude_code.lines import Damage, Row, parse, records, rows
 from otel_gym.ingest.claude_code.records import read_row
 from otel_gym.ingest.claude_code.request_bodies import RequestBodies
@@ -104,6 +104,16 @@ def _sessions(path: Path, unreadable: list[str]) -> Iterator[tuple[ImportedRollo
 
 
 def _read_session(files: SessionFiles, copies: Copies) -> tuple[ImportedRollout, SessionLog]:
+    """Few sessions hold records of another one, so that it is read as one that holds none until there is one."""
+    if copies.are_none():
+        try:
+            return _read_files(files, None)
+        except CopiedRecordError:
+            pass
+    return _read_files(files, copies)
+
+
+def _read_files(files: SessionFiles, copies: Copies | None) -> tuple[ImportedRollout, SessionLog]:
     head = files.head
     rollout = ImportedRollout(head.source, head.session_id, [], service=AGENT)
     first_index = 0
@@ -142,12 +152,12 @@ def _read_stream(reader: StreamReader, path: Path, damage: Damage) -> int:
     return index + 1
 
 
-def _read_transcript(path: Path, session: SessionLog, copies: Copies, damage: Damage) -> int:
+def _read_transcript(path: Path, session: SessionLog, copies: Copies | None, damage: Damage) -> int:
     """Returns the place behind its last record."""
-    copies.look_ahead(path, session.session_id, damage.first_index)
     session.bodies.append(RequestBodies(path))
-    if copies.are_none():
+    if copies is None:
         return _read_alone(path, session, damage)
+    copies.look_ahead(path, session.session_id, damage.first_index)
     index, copied_index = damage.first_index, None
     for index, row in rows(path, damage):
         owner = copies.owner(row, index, session.session_id)
@@ -165,11 +175,12 @@ def _read_transcript(path: Path, session: SessionLog, copies: Copies, damage: Da
 
 
 def _read_alone(path: Path, session: SessionLog, damage: Damage) -> int:
-    """Of a session that shares no record with another."""
+    """Of a session that shares no record with another. CopiedRecordError if it does."""
     index = damage.first_index
     found: Iterator[tuple[int, Row | Line]] = records(path, damage, common_line)
     for index, row in found:
         if isinstance(row, dict):
+            check_owner(row.get("requestSessionId"), session.session_id)
             read_row(session, session.log_of(row), row, index, damage)
         else:
             read_common(session, session.main, row, index, damage)

@@ -83,6 +83,7 @@ class AssistantLine(msgspec.Struct, tag_field="type", tag="assistant", rename="c
     version: str
     request_id: str | None = None
     request_ref: str | None = None
+    request_session_id: str | None = None
     requested_model: str | None = None
     effort: str | None = None
     api_block_index: Annotated[int, msgspec.Meta(ge=0)] | None = None

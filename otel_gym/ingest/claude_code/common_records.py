@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from otel_gym.ingest.claude_code.agent_log import AgentLog
 from otel_gym.ingest.claude_code.common_lines import AssistantLine, Line, ResultLine, ToolUseBlock
+from otel_gym.ingest.claude_code.copies import check_owner
 from otel_gym.ingest.claude_code.lines import Damage
 from otel_gym.ingest.claude_code.records import answered_run
 from otel_gym.ingest.claude_code.session import SessionLog, key_of
@@ -17,12 +18,14 @@ def read_common(session: SessionLog, log: AgentLog, line: Line, index: int, dama
     if line.uuid in log.said:
         return  # the same record again
     if isinstance(line, AssistantLine):
-        _read_answer(log, line, index)
+        _read_answer(session, log, line, index)
     else:
         _read_results(log, line, index, damage)
 
 
-def _read_answer(log: AgentLog, line: AssistantLine, index: int) -> None:
+def _read_answer(session: SessionLog, log: AgentLog, line: AssistantLine, index: int) -> None:
+    if line.request_session_id is not None:
+        check_owner(line.request_session_id, session.session_id)
     message, time_ns = line.message, unix_nano(line.timestamp)
     key = key_of(line.request_ref, line.request_id, message.id, line.uuid or index)
     call = log.add_call(key, index, time_ns)

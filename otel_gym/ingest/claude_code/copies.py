@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,16 @@ from otel_gym.records.steps import unix_nano
 
 _COPIED_KINDS = frozenset({"user", "assistant", "system", "attachment"})
 _FOREIGN = b'"requestSessionId"'
+
+
+class CopiedRecordError(Exception):
+    """A session holds a record that another one asked for."""
+
+
+def check_owner(asked_in: Any, session_id: str) -> None:
+    """Of a record that says by which session it was asked for."""
+    if isinstance(asked_in, str) and asked_in != session_id:
+        raise CopiedRecordError
 
 
 class Copies:
@@ -45,13 +54,11 @@ class Copies:
         self._forked_from, self._forked_ns = forked_from, forked_ns
 
     def are_none(self) -> bool:
-        """Of the file that was looked at last: nothing in it can be copied, nor will it be asked for."""
-        return not (self._several or self._owners or self._forked_from or self._until >= 0)
+        """Nothing is known that the session which began could be copied from, nor will it be asked for."""
+        return not (self._several or self._owners or self._forked_from)
 
     def look_ahead(self, path: Path, session_id: str, first_index: int) -> None:
         """Newer versions say of a copied answer which session asked for it; what stands before it is copied, too."""
-        if not _holds(path, _FOREIGN):
-            return
         with path.open("rb") as lines:
             for index, line in enumerate(lines, first_index):
                 if _FOREIGN not in line:
@@ -71,17 +78,6 @@ class Copies:
             return self._foreign
         time_ns = unix_nano(row.get("timestamp")) if self._forked_from else None
         return self._forked_from if time_ns is not None and time_ns < self._forked_ns else None
-
-
-def _holds(path: Path, text: bytes) -> bool:
-    """Asked of the whole file at once: most hold none."""
-    with path.open("rb") as file:
-        try:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError):  # empty, or no file that can be mapped
-            return True
-        with content:
-            return content.find(text) >= 0
 
 
 def _asked_in(line: bytes) -> str | None:
