@@ -1,0 +1,1 @@
+"""Rollouts → traces for Perfetto: native protobuf (``.pftrace``) or Chrome JSON (``.json``)."""

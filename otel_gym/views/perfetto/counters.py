@@ -1,0 +1,79 @@
+"""Numbers over time: how long the context was, how fast tokens came, how many calls ran at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from otel_gym.store.span import StoredSpan
+from otel_gym.views.perfetto.flows import Call
+from otel_gym.views.perfetto.shapes import Counter
+from otel_gym.views.perfetto.stages import first_content_ns
+
+_INPUT = "gen_ai.usage.input_tokens"
+_OUTPUT = "gen_ai.usage.output_tokens"
+_CACHED = "gen_ai.usage.cache_read.input_tokens"
+
+
+def counters_of_group(calls: Sequence[Call]) -> list[Counter]:
+    """Of one agent: what its calls were sent, from each on."""
+    found = []
+    for name, attribute in (("context tokens", _INPUT), ("cached tokens", _CACHED)):
+        points: list[tuple[int, float]] = [
+            (call.slice.start_ns, tokens) for call in calls if (tokens := _count(call.span, attribute)) is not None
+        ]
+        if points:
+            found.append(Counter(name, "tokens", points))
+    return found
+
+
+def counters_of_rollout(calls: Sequence[Call]) -> list[Counter]:
+    counters = [
+        Counter("concurrent calls", "calls", _sums([*_steps(calls)])),
+        Counter("output tokens/s", "tokens/s", _sums([*_rates(calls)])),
+        Counter("cumulative tokens", "tokens", _sums([*_totals(calls)])),
+    ]
+    return [counter for counter in counters if counter.points]
+
+
+_Steps = list[tuple[int, float]]
+
+
+def _steps(calls: Sequence[Call]) -> _Steps:
+    return [point for call in calls for point in ((call.slice.start_ns, 1), (call.slice.end_ns, -1))]
+
+
+def _rates(calls: Sequence[Call]) -> _Steps:
+    """From a call's first token, or where that is unknown its start, to its end."""
+    changes: _Steps = []
+    for call in calls:
+        tokens = _count(call.span, _OUTPUT)
+        start = first_content_ns(call.span) or call.slice.start_ns
+        took = call.slice.end_ns - start
+        if tokens is not None and took > 0 and call.span.end_ns is not None:
+            rate = tokens * 10**9 / took
+            changes += [(start, rate), (call.slice.end_ns, -rate)]
+    return changes
+
+
+def _totals(calls: Sequence[Call]) -> _Steps:
+    changes: _Steps = []
+    for call in calls:
+        told = [tokens for name in (_INPUT, _OUTPUT) if (tokens := _count(call.span, name)) is not None]
+        if told:
+            changes.append((call.slice.end_ns, sum(told)))
+    return changes
+
+
+def _sums(changes: _Steps) -> list[tuple[int, float]]:
+    """The running sum, a point for each time."""
+    points: dict[int, float] = {}
+    total = 0.0
+    for time_ns, change in sorted(changes):
+        total += change
+        points[time_ns] = max(round(total, 6), 0)
+    return list(points.items())
+
+
+def _count(span: StoredSpan, name: str) -> int | None:
+    value = span.attributes.get(name)
+    return value if type(value) is int and value >= 0 else None

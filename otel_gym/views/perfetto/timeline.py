@@ -1,0 +1,210 @@
+"""The spans of a rollout → the processes of a trace: one an execution, with its agents, calls and tools in tracks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from otel_gym import conventions as names
+from otel_gym.store.executions import Execution, Executions, ids_of
+from otel_gym.store.reader import RolloutSpans
+from otel_gym.store.span import KIND_SERVER, STATUS_ERROR, StoredSpan
+from otel_gym.views.agent_tree import CALL_ID, OPERATION, Agent, AgentTree, is_agent, is_step, text_of
+from otel_gym.views.layers import without_client_layer
+from otel_gym.views.perfetto.arguments import ArgsMode, args_of
+from otel_gym.views.perfetto.counters import counters_of_group, counters_of_rollout
+from otel_gym.views.perfetto.flows import FlowIds, Group, add_flows
+from otel_gym.views.perfetto.lanes import Lanes
+from otel_gym.views.perfetto.shapes import Instant, Lane, Process, Slice, Track
+from otel_gym.views.perfetto.stages import stages_of
+from otel_gym.views.rewards import reward_of
+
+AGENT, MODEL, TOOL, ENVIRONMENT, HTTP, OTHER = (
+    "agent",
+    "model calls",
+    "tools",
+    "environment",
+    "http server",
+    "other spans",
+)
+_ORDER = (AGENT, MODEL, TOOL, ENVIRONMENT, HTTP, OTHER)
+_INFERENCE = frozenset({"chat", "generate_content", "text_completion"})
+# Servers' spans of the ends of a request: noise beside the request itself.
+_ASGI_NOISE = (" http send", " http receive")
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What of a rollout is shown. ``http``: also the spans of HTTP servers."""
+
+    args: ArgsMode = "full"
+    http: bool = False
+
+
+def processes_of(rollout: RolloutSpans, shown: Shown, flow_ids: FlowIds) -> Iterator[Process]:
+    """One an execution; spans of which none can tell whose they are come last."""
+    executions = rollout.executions()
+    for each in executions.all:
+        name = _process_name(rollout, executions, each)
+        yield Process(name, _Timeline(each.spans, shown, flow_ids).tracks())
+    if executions.ambiguous:
+        name = f"rollout {rollout.address}: spans of no certain execution"
+        yield Process(name, _Timeline(executions.ambiguous, shown, flow_ids).tracks())
+
+
+def status_of(execution: Execution) -> str | None:
+    """ok, error or unfinished, by its root; without one unfinished if a span is."""
+    root = execution.root
+    if root is None:
+        return "unfinished" if any(span.end_ns is None for span in execution.spans) else None
+    if root.end_ns is None:
+        return "unfinished"
+    return "error" if root.status == STATUS_ERROR else "ok"
+
+
+def _process_name(rollout: RolloutSpans, executions: Executions, execution: Execution) -> str:
+    reward, status = reward_of(executions, execution), status_of(execution)
+    parts = [f"rollout {rollout.rollout_id}"]
+    if rollout.run_id is not None:
+        parts.append(f"run={rollout.run_id}")
+    if reward is not None:
+        parts.append(f"reward={reward:g}")
+    if status is not None:
+        parts.append(status)
+    if execution is not executions.counting:
+        parts.append("superseded")
+    return " ".join(parts)
+
+
+class _Timeline:
+    """Puts the spans of one execution into tracks."""
+
+    def __init__(self, spans: Sequence[StoredSpan], shown: Shown, flow_ids: FlowIds) -> None:
+        self._spans = spans
+        self._shown = shown
+        self._flow_ids = flow_ids
+        self._by_id = {ids_of(span): span for span in spans}
+        self._last_ns = max((_last_of(span) for span in spans), default=0)
+        self._agents = AgentTree(spans)
+        self._calls = set(map(ids_of, without_client_layer(RolloutSpans(None, "", list(spans))).spans))
+        self._main = Group("", None)
+        self._groups: dict[Agent, Group] = {}
+        self._lanes: dict[tuple[int, str], Lanes] = {}
+        self._instants: dict[tuple[int, str], Lane] = {}
+        self._slices: dict[tuple[str, str], tuple[Slice, tuple[int, str]]] = {}
+        self._depths: dict[tuple[str, str], int] = {}
+
+    def tracks(self) -> list[Track]:
+        for agent in self._agents.agents:
+            self._groups[agent] = self._group_of(agent)
+        for span in sorted(self._spans, key=self._order):
+            self._place(span)
+        groups = [self._main, *dict.fromkeys(group for group in self._groups.values() if group is not self._main)]
+        add_flows(groups, self._flow_ids)
+        tracks = self._tracks_of(self._main)
+        for group in groups[1:]:
+            tracks.append(Track(f"subagent {group.name}", tracks=self._tracks_of(group)))
+        counters = counters_of_rollout([call for group in groups for call in group.calls])
+        if counters:
+            tracks.append(Track("rollout", counters=counters))
+        return tracks
+
+    def _group_of(self, agent: Agent) -> Group:
+        if agent.parent is None and agent.spawned_by is None:
+            return self._main
+        parent = self._main if agent.parent is None else self._groups[agent.parent]
+        return Group(agent.agent_id or agent.name or "agent", agent.spawned_by, parent)
+
+    def _order(self, span: StoredSpan) -> tuple[int, int, int]:
+        return span.start_ns, -self._end_of(span), self._depth(span)
+
+    def _end_of(self, span: StoredSpan) -> int:
+        """Of a span without end the last moment that is known of its rollout."""
+        return max(self._last_ns if span.end_ns is None else span.end_ns, span.start_ns)
+
+    def _depth(self, span: StoredSpan) -> int:
+        return sum(1 for _ in self._above(span))
+
+    def _above(self, span: StoredSpan) -> Iterator[StoredSpan]:
+        """Its ancestors, the nearest first; a cycle of a damaged file ends where it began."""
+        seen = {ids_of(span)}
+        while span.parent_span_id is not None:
+            ids = (span.trace_id, span.parent_span_id)
+            above = self._by_id.get(ids)
+            if above is None or ids in seen:
+                return
+            seen.add(ids)
+            yield above
+            span = above
+
+    def _place(self, span: StoredSpan) -> None:
+        kind = _kind_of(span)
+        if kind == HTTP and not self._shown.http:
+            return
+        agent = self._agents.agent_around(span) if self._groups else None
+        group = self._main if agent is None else self._groups[agent]
+        track = (id(group), kind)
+        args = args_of(span, self._shown.args)
+        if span.attributes.get(names.TIME_KNOWN) is False:
+            args["time_known"] = False
+            self._instants.setdefault(track, []).append(Instant(span.name, span.start_ns, kind, args))
+            return
+        if span.end_ns is None:
+            args["unfinished"] = True
+        is_error = span.status == STATUS_ERROR
+        made = Slice(span.name, span.start_ns, self._end_of(span), kind, args, is_error)
+        lanes = self._lanes.get(track)
+        if lanes is None:
+            lanes = self._lanes[track] = Lanes()
+        lanes.add(made, self._parent_in(track, span))
+        self._slices[ids_of(span)] = made, track
+        if kind != MODEL or ids_of(span) in self._calls:  # a client's own span is told by the call within
+            group.take(span, made, kind)
+
+    def _parent_in(self, track: tuple[int, str], span: StoredSpan) -> Slice | None:
+        """The nearest ancestor that stands in the same track."""
+        for above in self._above(span):
+            placed = self._slices.get(ids_of(above))
+            if placed is not None and placed[1] == track:
+                return placed[0]
+        return None
+
+    def _tracks_of(self, group: Group) -> list[Track]:
+        for call in group.calls:
+            if not call.slice.children:
+                call.slice.children += stages_of(call.span, call.slice)
+        tracks = []
+        for kind in _ORDER:
+            key = (id(group), kind)
+            lanes = self._lanes[key].lanes if key in self._lanes else []
+            instants = [self._instants[key]] if key in self._instants else []
+            if lanes or instants:
+                tracks.append(Track(kind, lanes + instants))
+        counters = counters_of_group(group.calls)
+        if counters:
+            tracks.append(Track("context", counters=counters))
+        return tracks
+
+
+def _kind_of(span: StoredSpan) -> str:
+    operation: Any = span.attributes.get(OPERATION)
+    if operation == "execute_tool":
+        return TOOL
+    if operation in _INFERENCE:
+        return MODEL
+    if is_agent(span) or is_step(span) or span.name == names.ROLLOUT_SPAN:
+        return AGENT
+    if span.kind == KIND_SERVER or span.name.endswith(_ASGI_NOISE):
+        return HTTP
+    if text_of(span, "gym.environment.call") is not None:
+        return ENVIRONMENT
+    return OTHER
+
+
+def _last_of(span: StoredSpan) -> int:
+    last = span.start_ns if span.end_ns is None else max(span.end_ns, span.start_ns)
+    return max([last, *(event.time_unix_nano for event in span.events)])
+
+
+__all__ = ["CALL_ID", "Shown", "processes_of", "status_of"]
