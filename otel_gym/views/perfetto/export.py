@@ -21,27 +21,32 @@ _EARLIER_NS = 2 * _DAY_NS
 
 
 def processes(rollouts: Iterable[RolloutSpans], shown: Shown) -> Iterator[Process]:
+    """Of several runs those behind the first are named: most traces are of one."""
     flow_ids = FlowIds()
+    runs: set[str | None] = set()
     for rollout in rollouts:
-        yield from processes_of(rollout, shown, flow_ids)
+        runs.add(rollout.run_id)
+        yield from processes_of(rollout, shown, flow_ids, names_run=len(runs) > 1)
 
 
-def is_json(path: Path) -> bool:
-    """By its name: ``.json`` or ``.json.gz``; anything else is Perfetto's own format."""
-    return path.name.removesuffix(".gz").endswith(".json")
+def is_trace_name(name: str) -> bool:
+    return name.removesuffix(".gz").endswith((".pftrace", ".json"))
 
 
-def write_trace(processes_again: Callable[[], Iterable[Process]], path: Path) -> int:
-    """Writes a file, ``.gz`` compressed; returns the number of processes. OSError.
+def write_trace(processes_again: Callable[[], Iterable[Process]], path: Path, name: str | None = None) -> int:
+    """Writes a file; returns the number of processes. OSError.
 
+    ``name`` (else that of ``path``) says how: ``.json`` in Chrome's format, else in Perfetto's own, ``.gz`` compressed.
     ``processes_again`` may be asked more than once: JSON has to know before the first event when the trace begins.
     """
-    if not is_json(path):
-        with _opened(path) as file:
+    name = name or path.name
+    is_compressed = name.endswith(".gz")
+    if not name.removesuffix(".gz").endswith(".json"):
+        with _opened(path, is_compressed) as file:
             return _write(PftraceWriter(file.write), processes_again())
     base_ns: int | None = None
     while True:
-        with _opened(path) as file:
+        with _opened(path, is_compressed) as file:
             try:
                 return _write_json(file, processes_again(), base_ns)
             except StartsTooEarlyError as early:
@@ -75,9 +80,9 @@ def _given(held: list[Process], rest: Iterator[Process]) -> Iterator[Process]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path, is_compressed: bool) -> Iterator[Any]:
     with path.open("wb") as file:
-        if not path.name.endswith(".gz"):
+        if not is_compressed:
             yield file
             return
         with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as compressed:

@@ -50,7 +50,7 @@ class PftraceWriter:
         uuid = self._uuid()
         about = b"\x08" + _varint(self._processes) + _text(6, process.name)
         self._descriptor(uuid, _field(3, about) + _EXPLICIT_ORDER + _rank(self._processes))
-        self._tracks(process.tracks, uuid)
+        self._tracks(process.tracks, self._track("timeline", uuid, 0, _EXPLICIT_ORDER))
         self._flush()
 
     def _tracks(self, tracks: list[Track], parent: int) -> None:

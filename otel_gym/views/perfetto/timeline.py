@@ -11,7 +11,7 @@ from otel_gym import conventions as names
 from otel_gym.store.executions import Execution, Executions, ids_of
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import KIND_SERVER, STATUS_ERROR, StoredSpan
-from otel_gym.views.agent_tree import CALL_ID, OPERATION, Agent, AgentTree, is_agent, is_step, text_of
+from otel_gym.views.agent_tree import OPERATION, Agent, AgentTree, is_agent, is_step, text_of
 from otel_gym.views.layers import without_client_layer
 from otel_gym.views.perfetto.arguments import ArgsMode, args_of
 from otel_gym.views.perfetto.counters import counters_of_group, counters_of_rollout
@@ -42,11 +42,13 @@ class Shown(msgspec.Struct, frozen=True):
     http: bool = False
 
 
-def processes_of(rollout: RolloutSpans, shown: Shown, flow_ids: FlowIds) -> Iterator[Process]:
-    """One an execution; spans of which none can tell whose they are come last."""
+def processes_of(
+    rollout: RolloutSpans, shown: Shown, flow_ids: FlowIds, *, names_run: bool = False
+) -> Iterator[Process]:
+    """One an execution; spans of which none can tell whose they are come last. ``names_run``: names say the run."""
     executions = rollout.executions()
     for each in executions.all:
-        name = _process_name(rollout, executions, each)
+        name = _process_name(rollout, executions, each, names_run)
         yield Process(name, _Timeline(each.spans, shown, flow_ids).tracks())
     if executions.ambiguous:
         name = f"rollout {rollout.address}: spans of no certain execution"
@@ -63,17 +65,17 @@ def status_of(execution: Execution) -> str | None:
     return "error" if root.status == STATUS_ERROR else "ok"
 
 
-def _process_name(rollout: RolloutSpans, executions: Executions, execution: Execution) -> str:
+def _process_name(rollout: RolloutSpans, executions: Executions, execution: Execution, names_run: bool) -> str:
     reward, status = reward_of(executions, execution), status_of(execution)
     parts = [f"rollout {rollout.rollout_id}"]
-    if rollout.run_id is not None:
-        parts.append(f"run={rollout.run_id}")
     if reward is not None:
         parts.append(f"reward={reward:g}")
     if status is not None:
         parts.append(status)
     if execution is not executions.counting:
         parts.append("superseded")
+    if names_run and rollout.run_id is not None:
+        parts.append(f"run={rollout.run_id}")
     return " ".join(parts)
 
 
@@ -85,7 +87,7 @@ class _Timeline:
         self._shown = shown
         self._flow_ids = flow_ids
         self._by_id = {ids_of(span): span for span in spans}
-        self._last_ns = max((_last_of(span) for span in spans), default=0)
+        self._last_ns = max((last_moment(span) for span in spans), default=0)
         self._agents = AgentTree(spans)
         self._calls = set(map(ids_of, without_client_layer(RolloutSpans(None, "", list(spans))).spans))
         self._main = Group("", None)
@@ -114,7 +116,8 @@ class _Timeline:
         if agent.parent is None and agent.spawned_by is None:
             return self._main
         parent = self._main if agent.parent is None else self._groups[agent.parent]
-        return Group(agent.agent_id or agent.name or "agent", agent.spawned_by, parent)
+        name = " ".join(part for part in (agent.name, agent.agent_id) if part)
+        return Group(name or "agent", agent.spawned_by, parent)
 
     def _order(self, span: StoredSpan) -> tuple[int, int, int]:
         return span.start_ns, -self._end_of(span), self._depth(span)
@@ -202,9 +205,7 @@ def _kind_of(span: StoredSpan) -> str:
     return OTHER
 
 
-def _last_of(span: StoredSpan) -> int:
+def last_moment(span: StoredSpan) -> int:
+    """The last of its times: of a span without end, that of its last event."""
     last = span.start_ns if span.end_ns is None else max(span.end_ns, span.start_ns)
     return max([last, *(event.time_unix_nano for event in span.events)])
-
-
-__all__ = ["CALL_ID", "Shown", "processes_of", "status_of"]

@@ -1,0 +1,72 @@
+"""What the commands that write traces for Perfetto share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast, get_args
+
+import typer
+
+from otel_gym.cli.common import CommandError, progress
+from otel_gym.cli.writing import not_written, without_collector
+from otel_gym.store.reader import Store
+from otel_gym.views.counted_calls import LaterAttempts, counting_rollouts
+from otel_gym.views.json_lines import replacing
+from otel_gym.views.selection import NO_RUN, selected_rollouts
+
+if TYPE_CHECKING:
+    from otel_gym.views.perfetto.overview import Rows
+    from otel_gym.views.perfetto.shapes import Process
+
+TraceArgs = Annotated[
+    str,
+    typer.Option("--args", help="What stands beside a slice: none, ids and usage, or all.", metavar="none|ids|full"),
+]
+Http = Annotated[bool, typer.Option("--http", help="Also the spans of HTTP servers.")]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTrace:
+    """Which rollouts, and how they are shown. ``rows``: on one time axis, a row of that kind each."""
+
+    rollouts: list[str]
+    run: str | None
+    args: str
+    http: bool = False
+    rows: Rows | None = None
+
+
+def checked_rows(rows: str) -> Rows:
+    from otel_gym.views.perfetto.overview import Rows
+
+    if rows not in get_args(Rows):
+        raise CommandError(f"--rows {rows!r} is none of {', '.join(get_args(Rows))}")
+    return cast("Rows", rows)
+
+
+def write_wanted(store: Store, wanted: WantedTrace, output: Path) -> int:
+    """Returns the number of processes: one a rollout, or with ``rows`` one a run."""
+    from otel_gym.views.perfetto.arguments import ArgsMode
+    from otel_gym.views.perfetto.export import is_trace_name, processes, write_trace
+    from otel_gym.views.perfetto.overview import overview
+    from otel_gym.views.perfetto.timeline import Shown
+
+    if wanted.args not in get_args(ArgsMode):
+        raise CommandError(f"--args {wanted.args!r} is none of {', '.join(get_args(ArgsMode))}")
+    if not is_trace_name(output.name):
+        raise CommandError(f"{output}: a trace is a .pftrace or a .json, also with .gz behind; give -o such a name")
+    shown = Shown(cast("ArgsMode", wanted.args), wanted.http)
+    is_named = bool(wanted.rollouts) or wanted.run == NO_RUN
+
+    def made() -> Iterator[Process]:
+        selected = selected_rollouts(store, wanted.rollouts, wanted.run, advancing)
+        counting = counting_rollouts(selected, LaterAttempts(store), named=is_named)
+        return processes(counting, shown) if wanted.rows is None else overview(counting, wanted.rows)
+
+    try:
+        with progress("exporting") as advancing, without_collector(), replacing(output) as temporary:
+            return write_trace(made, temporary, output.name)
+    except OSError as error:
+        raise not_written(output, error) from None
