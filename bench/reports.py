@@ -29,6 +29,7 @@ from opentelemetry.trace import SpanKind
 import reference
 import report_drivers_once
 import report_drivers_parquet
+import report_drivers_perfetto
 from captured import CaptureSession, always
 from otel_gym.records.model_call import extract_token_stats
 from otel_gym.records.retries import Attempt, logical_calls
@@ -419,6 +420,7 @@ DRIVERS: tuple[tuple[Callable[[Path], bool], Driver], ...] = (
     (report_drivers_once.has_history, report_drivers_once.drive_history),
     (report_drivers_once.has_media, report_drivers_once.drive_media),
     (report_drivers_parquet.has_rows, report_drivers_parquet.drive_rows),
+    (report_drivers_perfetto.has_plain_spans, report_drivers_perfetto.drive_plain_spans),
     *TRAJECTORY_DRIVERS,
     *STORE_DRIVERS,
     *CONTENT_DRIVERS,

@@ -81,9 +81,13 @@ def points(processes: Iterable[Process]) -> int:
 
 
 def differences(engine: Engine, processes: list[Process], *, exact: bool) -> list[str]:
-    """``exact``: to the nanosecond, as Perfetto's own format; else times are relative, and may be 1 ns off."""
+    """``exact``: to the nanosecond, as Perfetto's own format; else times are relative, and a nanosecond off where an
+    arrow begins. Of a JSON trace of months they are whole microseconds.
+    """
     problems = engine.problems()
     wanted = expected(processes)
+    lasts_months = bool(wanted) and max(wanted, key=_ts).ts - min(wanted, key=_ts).ts > _EXACT_NS
+    allowed = 0 if exact else 2000 if lasts_months else 2
     found = sorted(
         Shown(row["name"], row["ts"], row["dur"], row["parent"] or "", row["parent_ts"] or 0)
         for row in engine.query(SLICES)
@@ -97,7 +101,7 @@ def differences(engine: Engine, processes: list[Process], *, exact: bool) -> lis
             shown.parent_ts += moved if shown.parent else 0
         wanted.sort(key=_rounded)
         found.sort(key=_rounded)
-    problems += [problem for pair in zip(wanted, found, strict=True) for problem in _differing(*pair, exact)]
+    problems += [problem for pair in zip(wanted, found, strict=True) for problem in _differing(*pair, allowed)]
     wanted_arrows = arrows(processes)
     found_arrows = sorted((row["source"], row["target"]) for row in engine.query(ARROWS))
     if wanted_arrows != found_arrows:
@@ -108,15 +112,23 @@ def differences(engine: Engine, processes: list[Process], *, exact: bool) -> lis
     return problems
 
 
+_EXACT_NS = 49 * 24 * 3600 * 10**9
+
+
+def _ts(shown: Shown) -> int:
+    return shown.ts
+
+
 def _rounded(shown: Shown) -> tuple[str, int, int, str]:
     """The same order for times that are a nanosecond off."""
     return shown.name, (shown.ts + 8) // 16, shown.ts, shown.parent
 
 
-def _differing(wanted: Shown, found: Shown, exact: bool) -> Iterator[str]:
-    allowed = 0 if exact else 2
+def _differing(wanted: Shown, found: Shown, allowed: int) -> Iterator[str]:
     off = max(abs(wanted.ts - found.ts), abs(wanted.dur - found.dur))
     if wanted.name != found.name or off > allowed:
         yield f"{found} in place of {wanted}"
-    elif (wanted.dur or exact) and (wanted.parent != found.parent or abs(wanted.parent_ts - found.parent_ts) > allowed):
+    elif (wanted.dur or not allowed) and (
+        wanted.parent != found.parent or abs(wanted.parent_ts - found.parent_ts) > allowed
+    ):
         yield f"{found.name} within {found.parent!r} in place of {wanted.parent!r}"

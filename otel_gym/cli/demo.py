@@ -119,6 +119,7 @@ def _print(result: DemoResult) -> None:
             footer(result.rollouts, {}),
             f"run {result.run_id} took {result.seconds:.1f} s; the records of its {result.records} calls: "
             f"{result.records_path}",
+            f"their trace, to open at https://ui.perfetto.dev: {result.trace_path}",
             "",
             "Now try:",
             *(f"  {command}" for command in next_commands(result)),
@@ -134,6 +135,7 @@ def next_commands(result: DemoResult) -> list[str]:
     return [
         f"{program} ls {store} --run {result.run_id}",
         f"{program} show {result.run_id}/{shown} {store}",
+        f"{program} perfetto {result.run_id}/{shown} {store}",
         f"{program} stats {store} --run latest",
         f"{program} export model-calls {store} --run latest -o model_calls.parquet",
     ]

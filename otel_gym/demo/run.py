@@ -28,10 +28,13 @@ from otel_gym.demo.rollouts import run_rollouts
 from otel_gym.store.reader import Damage, Store
 from otel_gym.tracing.pipeline import configure, flush
 from otel_gym.views.counted_calls import LaterAttempts, counted_calls, model_call_rows
-from otel_gym.views.json_lines import write_json_lines
+from otel_gym.views.json_lines import replacing, write_json_lines
+from otel_gym.views.perfetto.export import processes, write_trace
+from otel_gym.views.perfetto.timeline import Shown
 from otel_gym.views.summary import RolloutSummary, mark_superseded, summarize_rollout
 
 RECORDS_FILE = "model_calls.jsonl"
+TRACE_FILE = "rollouts.pftrace"
 PROXY_TIMEOUT_S = 30.0
 PACKAGE_FOLDER = Path(otel_gym.__file__).parents[1]
 
@@ -52,6 +55,7 @@ class DemoResult:
     rollouts: list[RolloutSummary]
     records: int
     records_path: Path
+    trace_path: Path
     damage: list[Damage]
     problems: list[str]
 
@@ -96,11 +100,14 @@ def _read_back(directory: Path, run_id: str, served: int, started: float, proble
     records = write_json_lines(model_call_rows(calls), records_path)
     if records != served:
         problems.append(f"the model server got {served} calls, the store holds {records}")
+    trace_path = directory / TRACE_FILE
+    with replacing(trace_path) as temporary:
+        write_trace(lambda: processes(ours, Shown()), temporary, trace_path.name)
     problems += [
         f"rollout {row.rollout_id}: reward {row.reward}" for row in summaries if row.counts and row.reward != 1
     ]
     seconds = time.monotonic() - started
-    return DemoResult(directory, run_id, seconds, summaries, records, records_path, store.damage, problems)
+    return DemoResult(directory, run_id, seconds, summaries, records, records_path, trace_path, store.damage, problems)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal
 
 from otel_gym import conventions as names
@@ -65,13 +66,20 @@ def args_of(span: StoredSpan, mode: ArgsMode) -> Args:
                 args[name] = value
     else:
         for name, value in attributes.items():
-            if not name.startswith(_LEFT_OUT):
-                args[name] = _shown(value)
+            if _is_left_out(name):
+                continue
+            is_plain = type(value) is str and len(value) <= SHOWN_CHARACTERS and value.isascii()
+            args[name] = value if is_plain or type(value) is int else _shown(value)
     if span.status == STATUS_ERROR:
         args["status"] = "error"
         if span.status_message:
             args["status_message"] = _shown(span.status_message)
     return args
+
+
+@lru_cache(maxsize=4096)
+def _is_left_out(name: str) -> bool:
+    return name.startswith(_LEFT_OUT)
 
 
 def _shown(value: Any) -> Any:

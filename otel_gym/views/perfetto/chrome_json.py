@@ -70,14 +70,16 @@ class ChromeJsonWriter:
 
     def _slice(self, made: Slice, parent: Slice | None) -> None:
         start_ns, end_ns = made.start_ns, made.end_ns
-        if parent is not None and start_ns == parent.start_ns and end_ns > start_ns:
-            start_ns += 1  # else an arrow at the parent's begin would be taken for its own
+        unit_ns = 1 if start_ns - self._base_ns < _EXACT_NS else 1000
+        if parent is not None and start_ns == parent.start_ns and end_ns > start_ns + unit_ns:
+            start_ns += unit_ns  # else an arrow at the parent's begin would be taken for its own
+        start, end = self._microseconds(start_ns), self._microseconds(end_ns)
         event = {
             "ph": "X",
             "name": made.name,
             "cat": made.category,
-            "ts": self._microseconds(start_ns),
-            "dur": (end_ns - start_ns) / 1000,
+            "ts": start,
+            "dur": (end_ns - start_ns) / 1000 if type(start) is float else end - start,
             "pid": self._pid,
             "tid": self._tids,
             "args": made.args,
@@ -127,7 +129,9 @@ class ChromeJsonWriter:
         self._event({"ph": "M", "name": what, "pid": self._pid, "tid": tid, "args": args})
 
     def _microseconds(self, time_ns: int) -> float:
-        return (time_ns - self._base_ns) / 1000
+        """With nanoseconds as long as a double has room for them: further on whole, so that what nests still does."""
+        after_ns = time_ns - self._base_ns
+        return after_ns / 1000 if after_ns < _EXACT_NS else round(after_ns / 1000)
 
     def _event(self, event: dict[str, Any]) -> None:
         try:
@@ -149,6 +153,8 @@ class ChromeJsonWriter:
 
 
 _BATCH = 1024
+# 52 days; a double of as many microseconds still tells apart what is a nanosecond apart.
+_EXACT_NS = 2**52
 
 
 def _readable(value: Any) -> Any:

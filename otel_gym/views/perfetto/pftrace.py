@@ -6,14 +6,17 @@ Fields and numbers: perfetto's protos/perfetto/trace/track_event. Names are inte
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import msgspec
 
 from otel_gym.views.perfetto.shapes import Args, Counter, Instant, Process, Slice, Track
 
 _SEQUENCE = b"\x50\x01"  # trusted_packet_sequence_id 1
 _STATE_CLEARED, _NEEDS_STATE = b"\x68\x01", b"\x68\x02"  # sequence_flags
 _BEGIN, _END, _INSTANT, _COUNTER = (b"\x48" + bytes([kind]) for kind in (1, 2, 3, 4))
+_EVENT = _SEQUENCE + _NEEDS_STATE + b"\x5a"  # track_event
 _EXPLICIT_ORDER = b"\x58\x03"  # child_ordering
 _CATEGORIES, _NAMES, _ANNOTATIONS = 1, 2, 3  # kinds of interned data
 # One id is one colour: what failed looks alike in the whole trace.
@@ -22,9 +25,7 @@ _INT64 = 1 << 63
 _UINT64 = (1 << 64) - 1
 _DOUBLE = struct.Struct("<d").pack
 _FIXED64 = struct.Struct("<Q").pack
-
-# Of a shape of arguments: the id of each name, and which value has it or what lies below it.
-_Plan = list[tuple[bytes, "int | _Plan"]]
+_BATCH_BYTES = 1 << 18
 
 
 class PftraceWriter:
@@ -37,7 +38,8 @@ class PftraceWriter:
         self._plans: dict[tuple[str, ...], _Plan] = {}
         self._uuids = 0
         self._processes = 0
-        self._packets: list[bytes] = []
+        self._written: list[bytes] = []
+        self._size = 0
 
     def begin(self) -> None:
         self._packet(_SEQUENCE + _STATE_CLEARED)
@@ -49,21 +51,22 @@ class PftraceWriter:
         self._processes += 1
         uuid = self._uuid()
         about = b"\x08" + _varint(self._processes) + _text(6, process.name)
-        self._descriptor(uuid, _field(3, about) + _EXPLICIT_ORDER + _rank(self._processes))
+        self._descriptor(uuid, _field(3, about) + _rank(self._processes))
+        # The UI puts a process's own tracks in the order of their names; below a track it keeps to ours.
         self._tracks(process.tracks, self._track("timeline", uuid, 0, _EXPLICIT_ORDER))
-        self._flush()
+        if self._size > _BATCH_BYTES:
+            self._flush()
 
     def _tracks(self, tracks: list[Track], parent: int) -> None:
         for rank, track in enumerate(tracks):
             if track.tracks:
-                group = self._track(track.name, parent, rank, _EXPLICIT_ORDER)
-                self._tracks(track.tracks, group)
+                self._tracks(track.tracks, self._track(track.name, parent, rank, _EXPLICIT_ORDER))
             for lane in track.lanes:
                 uuid = _track_uuid(self._track(track.name, parent, rank))
-                for each in lane:
-                    self._slice(each, uuid) if isinstance(each, Slice) else self._instant(each, uuid)
+                self._lane(lane, uuid, _EVENT + _varint(len(_END + uuid)) + _END + uuid)
             for counter in track.counters:
-                self._counter(counter, self._track(counter.name, parent, rank, _field(8, _text(6, counter.unit))))
+                unit = _field(8, _text(6, counter.unit))
+                self._counter(counter, _track_uuid(self._track(counter.name, parent, rank, unit)))
 
     def _track(self, name: str, parent: int, rank: int, more: bytes = b"") -> int:
         uuid = self._uuid()
@@ -73,54 +76,64 @@ class PftraceWriter:
     def _descriptor(self, uuid: int, fields: bytes) -> None:
         self._packet(_SEQUENCE + _NEEDS_STATE + _field(60, b"\x08" + _varint(uuid) + fields))
 
-    def _slice(self, made: Slice, uuid: bytes) -> None:
-        event = [_BEGIN, uuid, self._name(_NAMES, 0x50, made.name), self._name(_CATEGORIES, 0x18, made.category)]
-        event.append(self._arguments(made.args))
-        event += [b"\xf9\x02" + _FIXED64(flow) for flow in made.flows_out]
-        event += [b"\x81\x03" + _FIXED64(flow) for flow in made.flows_in]
-        if made.is_error:
-            event.append(_ERRORS)
-        self._event(made.start_ns, b"".join(event))
-        for child in made.children:
-            self._slice(child, uuid) if isinstance(child, Slice) else self._instant(child, uuid)
-        self._event(made.end_ns, _END + uuid)
+    def _lane(self, lane: Iterable[Slice | Instant], uuid: bytes, ending: bytes) -> None:
+        """``ending``: what ends a slice of it, behind the time."""
+        for each in lane:
+            if isinstance(each, Slice):
+                self._event(each.start_ns, self._begin(each, uuid))
+                if each.children:
+                    self._lane(each.children, uuid, ending)
+                self._packet(b"\x40" + _time(each.end_ns) + ending)
+            else:
+                self._event(each.time_ns, _INSTANT + uuid + self._named(each) + self._arguments(each.args))
 
-    def _instant(self, made: Instant, uuid: bytes) -> None:
-        name, category = self._name(_NAMES, 0x50, made.name), self._name(_CATEGORIES, 0x18, made.category)
-        self._event(made.time_ns, _INSTANT + uuid + name + category + self._arguments(made.args))
+    def _begin(self, made: Slice, uuid: bytes) -> bytes:
+        event = _BEGIN + uuid + self._named(made) + self._arguments(made.args)
+        for flow in made.flows_out:
+            event += b"\xf9\x02" + _FIXED64(flow)  # flow_ids
+        for flow in made.flows_in:
+            event += b"\x81\x03" + _FIXED64(flow)  # terminating_flow_ids
+        return event + _ERRORS if made.is_error else event
 
-    def _counter(self, counter: Counter, uuid: int) -> None:
+    def _named(self, made: Slice | Instant) -> bytes:
+        return self._name(_NAMES, b"\x50", made.name) + self._name(_CATEGORIES, b"\x18", made.category)
+
+    def _counter(self, counter: Counter, uuid: bytes) -> None:
         for time_ns, value in counter.points:
             is_whole = float(value).is_integer() and abs(value) < _INT64
             told = b"\xf0\x01" + _varint(int(value) & _UINT64) if is_whole else b"\xe1\x02" + _DOUBLE(value)
-            self._event(time_ns, _COUNTER + _track_uuid(uuid) + told)
+            self._event(time_ns, _COUNTER + uuid + told)
 
     def _event(self, time_ns: int, event: bytes) -> None:
-        packet = b"\x40" + _varint(time_ns) + _SEQUENCE + _NEEDS_STATE + b"\x5a" + _varint(len(event)) + event
+        size = len(event)
+        packet = b"\x40" + _time(time_ns) + _EVENT + (_SMALL[size] if size < 16384 else _varint(size)) + event
         if self._new:
             packet += _field(12, b"".join(self._new))
             self._new.clear()
         self._packet(packet)
 
     def _packet(self, packet: bytes) -> None:
-        self._packets.append(b"\x0a" + _varint(len(packet)) + packet)
-        if len(self._packets) >= _BATCH:
+        size = len(packet)
+        self._written += (b"\x0a", _SMALL[size] if size < 16384 else _varint(size), packet)
+        self._size += size
+        if self._size > 4 * _BATCH_BYTES:
             self._flush()
 
     def _flush(self) -> None:
-        self._write(b"".join(self._packets))
-        self._packets.clear()
+        self._write(b"".join(self._written))
+        self._written.clear()
+        self._size = 0
 
     def _uuid(self) -> int:
         self._uuids += 1
         return self._uuids
 
-    def _name(self, kind: int, tag: int, name: str) -> bytes:
+    def _name(self, kind: int, tag: bytes, name: str) -> bytes:
         """The field that stands for a name; the name itself goes with the packet that needs it first."""
         known = self._interned.get((kind, name))
         if known is None:
             iid = _varint(len(self._interned) + 1)
-            known = self._interned[kind, name] = bytes([tag]) + iid
+            known = self._interned[kind, name] = tag + iid
             self._new.append(_field(kind, b"\x08" + iid + _text(2, name)))
         return known
 
@@ -132,29 +145,67 @@ class PftraceWriter:
         shape = tuple(args)
         plan = self._plans.get(shape)
         if plan is None:
-            plan = self._plans[shape] = self._plan([(index, name.split(".")) for index, name in enumerate(shape)], 0)
-        return self._entries(b"\x22", plan, list(args.values()))
+            paths = [(index, name.split(".")) for index, name in enumerate(shape)]
+            plan = self._plans[shape] = self._plan(paths, 0)
+        return b"".join(_entries(plan, list(args.values())))
 
     def _plan(self, paths: list[tuple[int, list[str]]], depth: int) -> _Plan:
         plan: _Plan = []
         below: dict[str, list[tuple[int, list[str]]]] = {}
+        tag = b"\x22" if depth == 0 else b"\x5a"  # debug_annotations of an event, dict_entries of an annotation
         for index, path in paths:
             if len(path) == depth + 1:
-                plan.append((self._name(_ANNOTATIONS, 0x08, path[depth]), index))
+                plan.append(_Entry(tag, self._name(_ANNOTATIONS, b"\x08", path[depth]), index))
             else:
                 below.setdefault(path[depth], []).append((index, path))
-        plan += [(self._name(_ANNOTATIONS, 0x08, name), self._plan(under, depth + 1)) for name, under in below.items()]
+        for name, under in below.items():
+            iid = self._name(_ANNOTATIONS, b"\x08", name)
+            within = self._plan(under, depth + 1)
+            if len(within) == 1 and within[0].index >= 0:  # an object of one value is made with it
+                [only] = within
+                plan.append(_Entry(tag, only.name, only.index, [*only.around, iid]))
+            else:
+                plan.append(_Entry(tag, iid, below=within))
         return plan
 
-    def _entries(self, tag: bytes, plan: _Plan, values: list[Any]) -> bytes:
-        entries = []
-        for name, what in plan:
-            body = name + (_value(values[what]) if isinstance(what, int) else self._entries(b"\x5a", what, values))
-            entries.append(tag + _varint(len(body)) + body)
-        return b"".join(entries)
+
+class _Entry(msgspec.Struct, eq=False):
+    """Of a shape of arguments: which value has a name, or what lies below it. Values come again: ``known`` has them.
+
+    ``around``: names of the objects that hold nothing but it, the innermost first.
+    """
+
+    tag: bytes
+    name: bytes
+    index: int = -1
+    around: list[bytes] = []
+    below: list[_Entry] = []
+    known: dict[str | int, bytes] = {}
 
 
-_BATCH = 2048
+_Plan = list[_Entry]
+_MOST_KNOWN = 512
+
+
+def _entries(plan: _Plan, values: list[Any]) -> list[bytes]:
+    written = []
+    for entry in plan:
+        if entry.index < 0:
+            body = entry.name + b"".join(_entries(entry.below, values))
+            written.append(entry.tag + _varint(len(body)) + body)
+            continue
+        value = values[entry.index]
+        kind = type(value)
+        known = entry.known.get(value) if kind is str or kind is int else None
+        if known is None:
+            body = entry.name + _value(value)
+            for name in entry.around:
+                body = name + b"\x5a" + _varint(len(body)) + body
+            known = entry.tag + _varint(len(body)) + body
+            if (kind is str or kind is int) and len(entry.known) < _MOST_KNOWN:
+                entry.known[value] = known
+        written.append(known)
+    return written
 
 
 def _value(value: Any) -> bytes:
@@ -175,12 +226,8 @@ def _value(value: Any) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    if number < 128:
-        return _ONE_BYTE[number]
-    return _long_varint(number)
-
-
-def _long_varint(number: int) -> bytes:
+    if number < 1 << 14:
+        return _SMALL[number]
     digits = bytearray()
     while number > 127:
         digits.append(number & 127 | 128)
@@ -189,7 +236,23 @@ def _long_varint(number: int) -> bytes:
     return bytes(digits)
 
 
-_ONE_BYTE = [bytes([number]) for number in range(128)]
+def _time(time_ns: int) -> bytes:
+    """As ``_varint``: times of one trace share all but their last bits."""
+    high = time_ns >> 28
+    behind = _known_high.get(high)
+    if behind is None:
+        if time_ns < 1 << 42:
+            return _varint(time_ns)
+        if len(_known_high) > _MOST_KNOWN:
+            _known_high.clear()
+        behind = _known_high[high] = _varint(high)
+    return _GOING_ON[time_ns & 16383] + _GOING_ON[(time_ns >> 14) & 16383] + behind
+
+
+_known_high: dict[int, bytes] = {}
+_SMALL = [bytes([n]) if n < 128 else bytes([n & 127 | 128, n >> 7]) for n in range(1 << 14)]
+# The lowest 14 bits of a number that goes on behind them.
+_GOING_ON = [bytes([n & 127 | 128, n >> 7 | 128]) for n in range(1 << 14)]
 
 
 def _field(number: int, content: bytes) -> bytes:

@@ -79,6 +79,25 @@ def _process_name(rollout: RolloutSpans, executions: Executions, execution: Exec
     return " ".join(parts)
 
 
+class _Place(msgspec.Struct, eq=False):
+    """A span's place in the tree of spans, and the slice that it became."""
+
+    parent: _Place | None
+    depth: int
+    group: Group
+    made: Slice | None = None
+    track: tuple[int, str] | None = None
+
+    def nearest_in(self, track: tuple[int, str]) -> Slice | None:
+        """Of the nearest ancestor that stands in the same track."""
+        above = self.parent
+        for _ in range(self.depth):
+            if above is None or above.track == track:
+                break
+            above = above.parent
+        return None if above is None or above.track != track else above.made
+
+
 class _Timeline:
     """Puts the spans of one execution into tracks."""
 
@@ -94,14 +113,13 @@ class _Timeline:
         self._groups: dict[Agent, Group] = {}
         self._lanes: dict[tuple[int, str], Lanes] = {}
         self._instants: dict[tuple[int, str], Lane] = {}
-        self._slices: dict[tuple[str, str], tuple[Slice, tuple[int, str]]] = {}
-        self._depths: dict[tuple[str, str], int] = {}
+        self._places: dict[tuple[str, str], _Place] = {}
 
     def tracks(self) -> list[Track]:
         for agent in self._agents.agents:
             self._groups[agent] = self._group_of(agent)
         for span in sorted(self._spans, key=self._order):
-            self._place(span)
+            self._show(span)
         groups = [self._main, *dict.fromkeys(group for group in self._groups.values() if group is not self._main)]
         add_flows(groups, self._flow_ids)
         tracks = self._tracks_of(self._main)
@@ -120,34 +138,34 @@ class _Timeline:
         return Group(name or "agent", agent.spawned_by, parent)
 
     def _order(self, span: StoredSpan) -> tuple[int, int, int]:
-        return span.start_ns, -self._end_of(span), self._depth(span)
+        return span.start_ns, -self._end_of(span), self._place_of(span).depth
 
     def _end_of(self, span: StoredSpan) -> int:
         """Of a span without end the last moment that is known of its rollout."""
         return max(self._last_ns if span.end_ns is None else span.end_ns, span.start_ns)
 
-    def _depth(self, span: StoredSpan) -> int:
-        return sum(1 for _ in self._above(span))
+    def _place_of(self, span: StoredSpan) -> _Place:
+        """Where it stands in the tree; a cycle of a damaged file ends where it began."""
+        ids = ids_of(span)
+        place = self._places.get(ids)
+        if place is None:
+            self._places[ids] = place = _Place(None, 0, self._main)
+            above = None if span.parent_span_id is None else self._by_id.get((span.trace_id, span.parent_span_id))
+            if above is not None:
+                place.parent = self._place_of(above)
+                place.depth = place.parent.depth + 1
+                place.group = place.parent.group
+            if self._groups and is_agent(span):
+                agent = self._agents.agent_around(span)
+                place.group = self._main if agent is None else self._groups[agent]
+        return place
 
-    def _above(self, span: StoredSpan) -> Iterator[StoredSpan]:
-        """Its ancestors, the nearest first; a cycle of a damaged file ends where it began."""
-        seen = {ids_of(span)}
-        while span.parent_span_id is not None:
-            ids = (span.trace_id, span.parent_span_id)
-            above = self._by_id.get(ids)
-            if above is None or ids in seen:
-                return
-            seen.add(ids)
-            yield above
-            span = above
-
-    def _place(self, span: StoredSpan) -> None:
+    def _show(self, span: StoredSpan) -> None:
         kind = _kind_of(span)
         if kind == HTTP and not self._shown.http:
             return
-        agent = self._agents.agent_around(span) if self._groups else None
-        group = self._main if agent is None else self._groups[agent]
-        track = (id(group), kind)
+        place = self._places[ids_of(span)]
+        track = (id(place.group), kind)
         args = args_of(span, self._shown.args)
         if span.attributes.get(names.TIME_KNOWN) is False:
             args["time_known"] = False
@@ -155,23 +173,14 @@ class _Timeline:
             return
         if span.end_ns is None:
             args["unfinished"] = True
-        is_error = span.status == STATUS_ERROR
-        made = Slice(span.name, span.start_ns, self._end_of(span), kind, args, is_error)
+        made = Slice(span.name, span.start_ns, self._end_of(span), kind, args, span.status == STATUS_ERROR)
         lanes = self._lanes.get(track)
         if lanes is None:
             lanes = self._lanes[track] = Lanes()
-        lanes.add(made, self._parent_in(track, span))
-        self._slices[ids_of(span)] = made, track
+        lanes.add(made, place.nearest_in(track))
+        place.made, place.track = made, track
         if kind != MODEL or ids_of(span) in self._calls:  # a client's own span is told by the call within
-            group.take(span, made, kind)
-
-    def _parent_in(self, track: tuple[int, str], span: StoredSpan) -> Slice | None:
-        """The nearest ancestor that stands in the same track."""
-        for above in self._above(span):
-            placed = self._slices.get(ids_of(above))
-            if placed is not None and placed[1] == track:
-                return placed[0]
-        return None
+            place.group.take(span, made, kind)
 
     def _tracks_of(self, group: Group) -> list[Track]:
         for call in group.calls:

@@ -1,0 +1,54 @@
+"""The real engine of Perfetto, where node is here; spans to draw."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_gym.store.reader import RolloutSpans
+from otel_gym.views.perfetto.export import processes, write_trace
+from otel_gym.views.perfetto.shapes import Process
+from otel_gym.views.perfetto.timeline import Shown
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Any]:
+    sys.path.append(str(BENCH))
+    try:
+        import trace_engine
+    finally:
+        sys.path.remove(str(BENCH))
+    lacking = trace_engine.missing()
+    if lacking is not None:
+        pytest.skip(f"Perfetto's engine does not run here: {lacking}")
+    with trace_engine.Engine() as running:
+        yield running
+
+
+Load = Callable[..., list[Process]]
+
+
+@pytest.fixture(params=["pftrace", "json", "pftrace.gz", "json.gz"])
+def load(request: pytest.FixtureRequest, engine: Any, tmp_path: Path) -> Load:
+    """Exports rollouts in each format, loads them into the engine, and checks that it shows them as they are."""
+    sys.path.append(str(BENCH))
+    try:
+        from trace_check import differences
+    finally:
+        sys.path.remove(str(BENCH))
+
+    def loading(rollouts: list[RolloutSpans], **shown: Any) -> list[Process]:
+        made = list(processes(rollouts, Shown(**shown)))
+        trace = tmp_path / f"trace.{request.param}"
+        write_trace(lambda: processes(rollouts, Shown(**shown)), trace)
+        engine.load(trace.read_bytes())
+        assert differences(engine, made, exact=request.param.startswith("pftrace")) == []
+        return made
+
+    return loading
