@@ -86,17 +86,16 @@ def _start(call: Call) -> int:
 
 
 def _asking(before: Sequence[Call], tool: StoredSpan) -> Call | None:
-    """The latest call whose answer names the tool call; where answers are not recorded, the last one that ended."""
+    """The latest call whose answer names the tool call; else the last one that ended and of which no answer is kept."""
     call_id = text_of(tool, CALL_ID)
-    latest = before[::-1]
-    told = [call for call in latest if any(name in call.span.attributes for name in _ANSWERS)]
-    if call_id is not None and told:
-        return next((call for call in told if any(call_id in _text(call.span, name) for name in _ANSWERS)), None)
-    return next((call for call in latest if call.slice.end_ns <= tool.start_ns), None)
-
-
-def _text(span: StoredSpan, name: str) -> str:
-    return text_of(span, name) or ""
+    silent: Call | None = None
+    for call in reversed(before):
+        answers = [answer for name in _ANSWERS if (answer := text_of(call.span, name)) is not None]
+        if call_id is not None and any(f'"{call_id}"' in answer for answer in answers):
+            return call
+        if silent is None and call.slice.end_ns <= tool.start_ns and (call_id is None or not answers):
+            silent = call
+    return silent
 
 
 def _of_retries(calls: Sequence[Call]) -> Iterator[tuple[Slice, Slice]]:
