@@ -24,6 +24,7 @@ BENCHMARKS = {
     "capture.py": "What capture adds to one model call",
     "store.py": "The store: speed, size, Parquet, reading",
     "atif_speed.py": "A long session of Claude Code → ATIF",
+    "perfetto.py": "Traces for Perfetto",
 }
 
 PACKAGES = (

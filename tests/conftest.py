@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
 
 import otel_gym
@@ -19,6 +22,24 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("OTEL_", "TRACEPARENT", "BAGGAGE")):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Stands for the user's browser: what it was opened for is fetched, and is in the list."""
+    traces: list[bytes] = []
+
+    def fetch(url: str) -> None:
+        [trace] = parse_qs(urlsplit(url.split("#!/")[1]).query)["url"]
+        traces.append(httpx.get(trace).content)
+
+    def opened(url: str) -> bool:
+        threading.Thread(target=fetch, args=(url,), daemon=True).start()
+        return True
+
+    monkeypatch.setattr("webbrowser.open", opened)
+    monkeypatch.setattr("otel_gym.cli.trace_server.QUIET_S", 0.1)
+    return traces
 
 
 class LiveStore:

@@ -120,16 +120,26 @@ def test_it_shows_tools_reasoning_cache_errors_and_a_retry(demo: Demo) -> None:
     assert growing[-1] > growing[0] == 0
 
 
-def test_the_commands_that_it_names_work(demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_that_it_names_work(
+    demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: list[bytes]
+) -> None:
     monkeypatch.chdir(tmp_path)
     commands = [line.strip() for line in demo.stdout.split("Now try:")[1].splitlines() if line.strip()]
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         program, *arguments = shlex.split(command.replace("-m otel_gym.cli ", ""))
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 0, result.stderr
         assert shutil.which(program, path=f"{os.environ['PATH']}:{ROOT}") or (ROOT / program).exists()
     assert (tmp_path / "model_calls.parquet").exists()
+    assert len(browser) == 1
+
+
+def test_it_writes_the_trace_of_its_rollouts_and_says_where(demo: Demo) -> None:
+    [said] = [line for line in demo.stdout.splitlines() if "ui.perfetto.dev" in line]
+    trace = Path(said.split(": ", 1)[1])
+    assert trace.name == "rollouts.pftrace"
+    assert b"rollout 7-0-a1 reward=1 ok" in trace.read_bytes()
 
 
 def test_rollouts_are_as_many_as_asked_and_launches_stay_apart(tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ def blocks(language: str, page: str = "README.md") -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "commands"), [("README.md", 9), ("docs/cli.md", 1)])
+@pytest.mark.parametrize(("page", "commands"), [("README.md", 11), ("docs/cli.md", 1)])
 def test_reading_commands_work_as_shown(
-    page: str, commands: int, example_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, commands: int, example_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: list[bytes]
 ) -> None:
     shutil.copytree(example_store, tmp_path / "otel_gym_demo")
     for file in (tmp_path / "otel_gym_demo" / "spans").rglob("*.jsonl"):
