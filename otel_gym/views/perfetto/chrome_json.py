@@ -6,17 +6,20 @@ Times are microseconds from the beginning of the trace, with three decimals: fro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from otel_gym.content import safe_json
-from otel_gym.views.perfetto.shapes import Args, Counter, Instant, Process, Slice, Track
+from otel_gym.views.perfetto.shapes import Args, Counter, Instant, Lane, Process, Slice, Track
 
 _FIRST_TID = 1_000_000  # a thread with the number of its process would be taken for its main thread
 _ESCAPED = re.compile(r"[\x00-\x1f\\]")
-_FLOW = {"name": "flow", "cat": "flow", "bp": "e"}
+_BATCH = 1024
+# 52 days; a double of as many microseconds still tells apart what is a nanosecond apart.
+_EXACT_NS = 2**52
 
 
 class StartsTooEarlyError(Exception):
@@ -35,7 +38,7 @@ class ChromeJsonWriter:
         self._base_ns = base_ns
         self._tids = _FIRST_TID
         self._pid = 0
-        self._lines: list[bytes] = []
+        self._lines: list[str] = []
         self._is_first = True
 
     def begin(self) -> None:
@@ -51,110 +54,110 @@ class ChromeJsonWriter:
         if start_ns is not None and start_ns < self._base_ns:
             raise StartsTooEarlyError(start_ns)
         self._pid += 1
-        self._about("process_name", {"name": process.name}, 0)
-        self._about("process_sort_index", {"sort_index": self._pid}, 0)
+        self._about("process_name", "name", process.name, 0)
+        self._about("process_sort_index", "sort_index", self._pid, 0)
         self._tracks(process.tracks, "")
-        self._flush()
+        if len(self._lines) >= _BATCH:
+            self._flush()
 
     def _tracks(self, tracks: list[Track], prefix: str) -> None:
         for track in tracks:
             self._tracks(track.tracks, f"{prefix}{track.name}: ")
             for lane in track.lanes:
                 self._tids += 1
-                self._about("thread_name", {"name": prefix + track.name}, self._tids)
-                self._about("thread_sort_index", {"sort_index": self._tids}, self._tids)
-                for each in lane:
-                    self._slice(each, None) if isinstance(each, Slice) else self._instant(each)
+                self._about("thread_name", "name", prefix + track.name, self._tids)
+                self._about("thread_sort_index", "sort_index", self._tids, self._tids)
+                self._lane(lane)
             for counter in track.counters:
                 self._counter(counter, prefix)
 
-    def _slice(self, made: Slice, parent: Slice | None) -> None:
-        start_ns, end_ns = made.start_ns, made.end_ns
-        unit_ns = 1 if start_ns - self._base_ns < _EXACT_NS else 1000
-        if parent is not None and start_ns == parent.start_ns and end_ns > start_ns + unit_ns:
+    def _lane(self, lane: Lane) -> None:
+        place = f'"pid":{self._pid},"tid":{self._tids}'
+        levels: list[tuple[Slice | None, Iterator[Slice | Instant]]] = [(None, iter(lane))]
+        while levels:
+            parent, below = levels[-1]
+            each = next(below, None)
+            if each is None:
+                levels.pop()
+            elif isinstance(each, Instant):
+                self._lines.append(
+                    f'{{"ph":"i","s":"t","name":{_text(each.name)},"cat":{_text(each.category)},'
+                    f'"ts":{self._us(each.time_ns)},{place},"args":{_args(each.args)}}}'
+                )
+            else:
+                self._slice(each, parent, place)
+                if each.children:
+                    levels.append((each, iter(each.children)))
+
+    def _slice(self, made: Slice, parent: Slice | None, place: str) -> None:
+        start_ns, end_ns = made.start_ns - self._base_ns, made.end_ns - self._base_ns
+        unit_ns = 1 if start_ns < _EXACT_NS else 1000
+        if parent is not None and made.start_ns == parent.start_ns and end_ns > start_ns + unit_ns:
             start_ns += unit_ns  # else an arrow at the parent's begin would be taken for its own
-        start, end = self._microseconds(start_ns), self._microseconds(end_ns)
-        event = {
-            "ph": "X",
-            "name": made.name,
-            "cat": made.category,
-            "ts": start,
-            "dur": (end_ns - start_ns) / 1000 if type(start) is float else end - start,
-            "pid": self._pid,
-            "tid": self._tids,
-            "args": made.args,
-        }
-        if made.is_error:
-            event["cname"] = "terrible"
-        self._event(event)
-        for flow in made.flows_out:
-            self._flow("s", flow, start_ns)
-        for flow in made.flows_in:
-            self._flow("f", flow, start_ns)
-        for child in made.children:
-            self._slice(child, made) if isinstance(child, Slice) else self._instant(child)
-
-    def _flow(self, phase: str, flow: int, time_ns: int) -> None:
-        self._event(
-            {"ph": phase, "id": flow, "ts": self._microseconds(time_ns), "pid": self._pid, "tid": self._tids} | _FLOW
+        start = _microseconds(start_ns)
+        took_ns = end_ns - start_ns if unit_ns == 1 else _whole(end_ns) - _whole(start_ns)
+        colour = ',"cname":"terrible"' if made.is_error else ""
+        self._lines.append(
+            f'{{"ph":"X","name":{_text(made.name)},"cat":{_text(made.category)},"ts":{start},'
+            f'"dur":{_microseconds(took_ns)},{place}{colour},"args":{_args(made.args)}}}'
         )
-
-    def _instant(self, made: Instant) -> None:
-        self._event(
-            {
-                "ph": "i",
-                "s": "t",
-                "name": made.name,
-                "cat": made.category,
-                "ts": self._microseconds(made.time_ns),
-                "pid": self._pid,
-                "tid": self._tids,
-                "args": made.args,
-            }
-        )
+        for phase, flows in (("s", made.flows_out), ("f", made.flows_in)):
+            for flow in flows:
+                self._lines.append(
+                    f'{{"ph":"{phase}","bp":"e","name":"flow","cat":"flow","id":{flow},"ts":{start},{place}}}'
+                )
 
     def _counter(self, counter: Counter, prefix: str) -> None:
-        for time_ns, value in counter.points:
-            self._event(
-                {
-                    "ph": "C",
-                    "name": prefix + counter.name,
-                    "ts": self._microseconds(time_ns),
-                    "pid": self._pid,
-                    "args": {"value": value},
-                }
-            )
+        head = f'{{"ph":"C","name":{_text(prefix + counter.name)},"pid":{self._pid},"ts":'
+        self._lines += [
+            f'{head}{self._us(time_ns)},"args":{{"value":{value!r}}}}}' for time_ns, value in counter.points
+        ]
 
-    def _about(self, what: str, args: Args, tid: int) -> None:
-        self._event({"ph": "M", "name": what, "pid": self._pid, "tid": tid, "args": args})
+    def _about(self, what: str, key: str, value: str | int, tid: int) -> None:
+        told = value if isinstance(value, int) else _text(value)
+        self._lines.append(f'{{"ph":"M","name":"{what}","pid":{self._pid},"tid":{tid},"args":{{"{key}":{told}}}}}')
 
-    def _microseconds(self, time_ns: int) -> float:
-        """With nanoseconds as long as a double has room for them: further on whole, so that what nests still does."""
-        after_ns = time_ns - self._base_ns
-        return after_ns / 1000 if after_ns < _EXACT_NS else round(after_ns / 1000)
-
-    def _event(self, event: dict[str, Any]) -> None:
-        try:
-            line = orjson.dumps(event)
-        except TypeError:  # an integer beyond 64 bits
-            line = safe_json(event).encode()
-        if b"\\" in line:
-            event["args"] = {name: _readable(value) for name, value in event["args"].items()}
-            line = orjson.dumps(event)
-        self._lines.append(line)
-        if len(self._lines) >= _BATCH:
-            self._flush()
+    def _us(self, time_ns: int) -> str:
+        return _microseconds(time_ns - self._base_ns)
 
     def _flush(self) -> None:
         if self._lines:
-            self._write((b"\n" if self._is_first else b",\n") + b",\n".join(self._lines))
+            self._write((("\n" if self._is_first else ",\n") + ",\n".join(self._lines)).encode("utf-8", "replace"))
             self._is_first = False
             self._lines.clear()
 
 
-_BATCH = 1024
-# 52 days; a double of as many microseconds still tells apart what is a nanosecond apart.
-_EXACT_NS = 2**52
+def _microseconds(after_ns: int) -> str:
+    """With nanoseconds as long as a double has room for them: further on whole, so that what nests still does."""
+    if after_ns >= _EXACT_NS:
+        after_ns = _whole(after_ns)
+    whole, rest = divmod(after_ns, 1000)
+    return f"{whole}.{rest:03d}" if rest else str(whole)
+
+
+def _whole(after_ns: int) -> int:
+    return (after_ns + 500) // 1000 * 1000
+
+
+def _args(args: Args) -> str:
+    if not args:
+        return "{}"
+    text = _json(args)
+    if b"\\" in text:
+        text = _json({name: _readable(value) for name, value in args.items()})
+    return text.decode()
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # an integer beyond 64 bits, a lone surrogate
+        return safe_json(value).encode()
+
+
+@lru_cache(maxsize=4096)
+def _text(text: str) -> str:
+    return _json(_readable(text)).decode()
 
 
 def _readable(value: Any) -> Any:

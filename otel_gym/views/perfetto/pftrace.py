@@ -6,12 +6,12 @@ Fields and numbers: perfetto's protos/perfetto/trace/track_event. Names are inte
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from otel_gym.views.perfetto.shapes import Args, Counter, Instant, Process, Slice, Track
+from otel_gym.views.perfetto.shapes import Args, Counter, Instant, Lane, Process, Slice, Track
 
 _SEQUENCE = b"\x50\x01"  # trusted_packet_sequence_id 1
 _STATE_CLEARED, _NEEDS_STATE = b"\x68\x01", b"\x68\x02"  # sequence_flags
@@ -62,8 +62,7 @@ class PftraceWriter:
             if track.tracks:
                 self._tracks(track.tracks, self._track(track.name, parent, rank, _EXPLICIT_ORDER))
             for lane in track.lanes:
-                uuid = _track_uuid(self._track(track.name, parent, rank))
-                self._lane(lane, uuid, _EVENT + _varint(len(_END + uuid)) + _END + uuid)
+                self._lane(lane, _track_uuid(self._track(track.name, parent, rank)))
             for counter in track.counters:
                 unit = _field(8, _text(6, counter.unit))
                 self._counter(counter, _track_uuid(self._track(counter.name, parent, rank, unit)))
@@ -76,16 +75,25 @@ class PftraceWriter:
     def _descriptor(self, uuid: int, fields: bytes) -> None:
         self._packet(_SEQUENCE + _NEEDS_STATE + _field(60, b"\x08" + _varint(uuid) + fields))
 
-    def _lane(self, lane: Iterable[Slice | Instant], uuid: bytes, ending: bytes) -> None:
-        """``ending``: what ends a slice of it, behind the time."""
-        for each in lane:
-            if isinstance(each, Slice):
+    def _lane(self, lane: Lane, uuid: bytes) -> None:
+        ending = _EVENT + _varint(len(_END + uuid)) + _END + uuid
+        levels = [iter(lane)]
+        open_slices: list[Slice] = []
+        while levels:
+            each = next(levels[-1], None)
+            if each is None:
+                levels.pop()
+                if open_slices:
+                    self._packet(b"\x40" + _time(open_slices.pop().end_ns) + ending)
+            elif isinstance(each, Instant):
+                self._event(each.time_ns, _INSTANT + uuid + self._named(each) + self._arguments(each.args))
+            else:
                 self._event(each.start_ns, self._begin(each, uuid))
                 if each.children:
-                    self._lane(each.children, uuid, ending)
-                self._packet(b"\x40" + _time(each.end_ns) + ending)
-            else:
-                self._event(each.time_ns, _INSTANT + uuid + self._named(each) + self._arguments(each.args))
+                    levels.append(iter(each.children))
+                    open_slices.append(each)
+                else:
+                    self._packet(b"\x40" + _time(each.end_ns) + ending)
 
     def _begin(self, made: Slice, uuid: bytes) -> bytes:
         event = _BEGIN + uuid + self._named(made) + self._arguments(made.args)

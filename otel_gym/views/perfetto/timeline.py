@@ -146,18 +146,24 @@ class _Timeline:
 
     def _place_of(self, span: StoredSpan) -> _Place:
         """Where it stands in the tree; a cycle of a damaged file ends where it began."""
-        ids = ids_of(span)
-        place = self._places.get(ids)
-        if place is None:
-            self._places[ids] = place = _Place(None, 0, self._main)
-            above = None if span.parent_span_id is None else self._by_id.get((span.trace_id, span.parent_span_id))
-            if above is not None:
-                place.parent = self._place_of(above)
-                place.depth = place.parent.depth + 1
-                place.group = place.parent.group
-            if self._groups and is_agent(span):
-                agent = self._agents.agent_around(span)
+        known = self._places.get(ids_of(span))
+        if known is not None:
+            return known
+        waiting: list[StoredSpan] = []
+        above: StoredSpan | None = span
+        while above is not None and ids_of(above) not in self._places:
+            self._places[ids_of(above)] = _Place(None, 0, self._main)
+            waiting.append(above)
+            above = None if above.parent_span_id is None else self._by_id.get((above.trace_id, above.parent_span_id))
+        parent = None if above is None or above in waiting else self._places[ids_of(above)]
+        for each in reversed(waiting):
+            place = self._places[ids_of(each)]
+            if parent is not None:
+                place.parent, place.depth, place.group = parent, parent.depth + 1, parent.group
+            if self._groups and is_agent(each):
+                agent = self._agents.agent_around(each)
                 place.group = self._main if agent is None else self._groups[agent]
+            parent = place
         return place
 
     def _show(self, span: StoredSpan) -> None:
