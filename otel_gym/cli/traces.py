@@ -14,7 +14,7 @@ from otel_gym.cli.writing import not_written, without_collector
 from otel_gym.store.reader import Store
 from otel_gym.views.counted_calls import LaterAttempts, counting_rollouts
 from otel_gym.views.json_lines import replacing
-from otel_gym.views.selection import NO_RUN, selected_rollouts
+from otel_gym.views.selection import NO_RUN, resolve_run, selected_rollouts
 
 if TYPE_CHECKING:
     from otel_gym.views.perfetto.overview import Rows
@@ -51,6 +51,7 @@ def write_wanted(store: Store, wanted: WantedTrace, output: Path) -> int:
     from otel_gym.views.perfetto.arguments import ArgsMode
     from otel_gym.views.perfetto.export import is_trace_name, processes, write_trace
     from otel_gym.views.perfetto.overview import overview
+    from otel_gym.views.perfetto.parallel import workers_for, write_trace_of_store
     from otel_gym.views.perfetto.timeline import Shown
 
     if wanted.args not in get_args(ArgsMode):
@@ -60,6 +61,8 @@ def write_wanted(store: Store, wanted: WantedTrace, output: Path) -> int:
     shown = Shown(cast("ArgsMode", wanted.args), wanted.http)
     is_named = bool(wanted.rollouts) or wanted.run == NO_RUN
 
+    workers = 1 if wanted.rollouts or wanted.rows is not None or is_named else workers_for(store)
+
     def made() -> Iterator[Process]:
         selected = selected_rollouts(store, wanted.rollouts, wanted.run, advancing)
         counting = counting_rollouts(selected, LaterAttempts(store), named=is_named)
@@ -67,6 +70,11 @@ def write_wanted(store: Store, wanted: WantedTrace, output: Path) -> int:
 
     try:
         with progress("exporting") as advancing, without_collector(), replacing(output) as temporary:
-            return write_trace(made, temporary, output.name)
+            if workers == 1:
+                return write_trace(made, temporary, output.name)
+            runs = None if wanted.run is None else frozenset([resolve_run(store, wanted.run)])
+            number, damage = write_trace_of_store(store, temporary, output.name, shown, workers, runs, advancing)
+            store.met(damage)
+            return number
     except OSError as error:
         raise not_written(output, error) from None

@@ -10,7 +10,7 @@ reading goes on. A last line without its newline is taken if it parses, since a 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -110,6 +110,11 @@ class Store:
         return list(self._damage)
 
     @property
+    def has_rollouts_apart(self) -> bool:
+        """Whether one rollout is read without the others: not so where a file of lines holds several."""
+        return not any(isinstance(source, LineFiles) for source in self._sources)
+
+    @property
     def left_out(self) -> list[Path]:
         """Files of a folder of lines that hold none of OTLP/JSON."""
         return [path for source in self._sources if isinstance(source, LineFiles) for path in source.left_out]
@@ -121,6 +126,11 @@ class Store:
         elif damage.problem in self._told_by_live_files:
             return
         self._damage[damage] = None
+
+    def met(self, damage: Iterable[Damage]) -> None:
+        """Damage that another process met in it."""
+        for each in damage:
+            self._report(each)
 
     def rollout_ids(self) -> list[str]:
         """Every rollout id of the store, `unassigned` last, else in natural order."""

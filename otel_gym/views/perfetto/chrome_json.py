@@ -15,6 +15,8 @@ import orjson
 from otel_gym.content import safe_json
 from otel_gym.views.perfetto.shapes import Args, Counter, Instant, Lane, Process, Slice, Track
 
+# No part has more of them, and a number of a process has 32 bits.
+PROCESSES_A_PART = 1_000_000
 _FIRST_TID = 1_000_000  # a thread with the number of its process would be taken for its main thread
 _ESCAPED = re.compile(r"[\x00-\x1f\\]")
 _BATCH = 1024
@@ -31,22 +33,21 @@ class StartsTooEarlyError(Exception):
 
 
 class ChromeJsonWriter:
-    """``write`` takes the bytes of a file, in order; ``base_ns`` is where its times begin."""
+    """Writes the events between the brackets of a file, or the ``part`` of them with that number.
 
-    def __init__(self, write: Callable[[bytes], Any], base_ns: int) -> None:
+    ``write`` takes the bytes, in order; ``base_ns`` is where the times of the trace begin.
+    """
+
+    def __init__(self, write: Callable[[bytes], Any], base_ns: int, part: int = 0) -> None:
         self._write = write
         self._base_ns = base_ns
         self._tids = _FIRST_TID
-        self._pid = 0
+        self._pid = part * PROCESSES_A_PART
         self._lines: list[str] = []
         self._is_first = True
 
-    def begin(self) -> None:
-        self._write(b"[")
-
     def end(self) -> None:
         self._flush()
-        self._write(b"\n]\n")
 
     def process(self, process: Process) -> None:
         """StartsTooEarlyError before anything of it is written."""
@@ -54,6 +55,7 @@ class ChromeJsonWriter:
         if start_ns is not None and start_ns < self._base_ns:
             raise StartsTooEarlyError(start_ns)
         self._pid += 1
+        self._tids = _FIRST_TID
         self._about("process_name", "name", process.name, 0)
         self._about("process_sort_index", "sort_index", self._pid, 0)
         self._tracks(process.tracks, "")
@@ -122,7 +124,7 @@ class ChromeJsonWriter:
 
     def _flush(self) -> None:
         if self._lines:
-            self._write((("\n" if self._is_first else ",\n") + ",\n".join(self._lines)).encode("utf-8", "replace"))
+            self._write((("" if self._is_first else ",\n") + ",\n".join(self._lines)).encode("utf-8", "replace"))
             self._is_first = False
             self._lines.clear()
 

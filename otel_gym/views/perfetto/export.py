@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,20 +18,29 @@ from otel_gym.views.perfetto.timeline import Shown, processes_of
 
 _DAY_NS = 24 * 60 * 60 * 10**9
 # How much earlier than the first rollout another one may begin before the file is begun anew.
-_EARLIER_NS = 2 * _DAY_NS
+EARLIER_NS = 2 * _DAY_NS
 
 
-def processes(rollouts: Iterable[RolloutSpans], shown: Shown) -> Iterator[Process]:
-    """Of several runs those behind the first are named: most traces are of one."""
-    flow_ids = FlowIds()
-    runs: set[str | None] = set()
+def processes(
+    rollouts: Iterable[RolloutSpans], shown: Shown, *, part: int = 0, first_run: tuple[str | None, ...] = ()
+) -> Iterator[Process]:
+    """Of several runs those other than the first are named: most traces are of one.
+
+    ``part``: which part of a trace this is, whose arrows are not to be taken for those of another; ``first_run`` is
+    the one that the whole trace begins with, where that is known.
+    """
+    flow_ids = FlowIds(part)
     for rollout in rollouts:
-        runs.add(rollout.run_id)
-        yield from processes_of(rollout, shown, flow_ids, names_run=len(runs) > 1)
+        first_run = first_run or (rollout.run_id,)
+        yield from processes_of(rollout, shown, flow_ids, names_run=rollout.run_id != first_run[0])
 
 
 def is_trace_name(name: str) -> bool:
     return name.removesuffix(".gz").endswith((".pftrace", ".json"))
+
+
+def is_json_name(name: str) -> bool:
+    return name.removesuffix(".gz").endswith(".json")
 
 
 def write_trace(processes_again: Callable[[], Iterable[Process]], path: Path, name: str | None = None) -> int:
@@ -40,22 +50,20 @@ def write_trace(processes_again: Callable[[], Iterable[Process]], path: Path, na
     ``processes_again`` may be asked more than once: JSON has to know before the first event when the trace begins.
     """
     name = name or path.name
-    is_compressed = name.endswith(".gz")
-    if not name.removesuffix(".gz").endswith(".json"):
-        with _opened(path, is_compressed) as file:
-            return _write(PftraceWriter(file.write), processes_again())
+    if not is_json_name(name):
+        with opened(path, name) as file:
+            return write_processes(PftraceWriter(file.write), processes_again())
     base_ns: int | None = None
     while True:
-        with _opened(path, is_compressed) as file:
+        with opened(path, name) as file:
             try:
                 return _write_json(file, processes_again(), base_ns)
             except StartsTooEarlyError as early:
-                base_ns = early.start_ns - _EARLIER_NS
+                base_ns = early.start_ns - EARLIER_NS
 
 
-def _write(writer: PftraceWriter | ChromeJsonWriter, made: Iterable[Process]) -> int:
+def write_processes(writer: PftraceWriter | ChromeJsonWriter, made: Iterable[Process]) -> int:
     number = 0
-    writer.begin()
     for process in made:
         writer.process(process)
         number += 1
@@ -66,11 +74,14 @@ def _write(writer: PftraceWriter | ChromeJsonWriter, made: Iterable[Process]) ->
 def _write_json(file: IO[bytes], made: Iterable[Process], base_ns: int | None) -> int:
     """``base_ns`` None: the beginning of the one process there is, else some time before the first of several."""
     all_of_them = iter(made)
-    held = [process for _, process in zip(range(2), all_of_them, strict=False)]
+    held = list(islice(all_of_them, 2))
     if base_ns is None:
         starts = [start for process in held if (start := process.start_ns()) is not None]
-        base_ns = min(starts, default=0) - (_EARLIER_NS if len(held) > 1 else 0)
-    return _write(ChromeJsonWriter(file.write, max(base_ns, 0)), _given(held, all_of_them))
+        base_ns = min(starts, default=0) - (EARLIER_NS if len(held) > 1 else 0)
+    file.write(b"[\n")
+    number = write_processes(ChromeJsonWriter(file.write, max(base_ns, 0)), _given(held, all_of_them))
+    file.write(b"\n]\n")
+    return number
 
 
 def _given(held: list[Process], rest: Iterator[Process]) -> Iterator[Process]:
@@ -80,9 +91,9 @@ def _given(held: list[Process], rest: Iterator[Process]) -> Iterator[Process]:
 
 
 @contextmanager
-def _opened(path: Path, is_compressed: bool) -> Iterator[Any]:
+def opened(path: Path, name: str) -> Iterator[Any]:
     with path.open("wb") as file:
-        if not is_compressed:
+        if not name.endswith(".gz"):
             yield file
             return
         with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as compressed:

@@ -20,8 +20,8 @@ _ANSWERS = (names.OUTPUT_ITEMS, names.RESPONSE_BODY, "gen_ai.output.messages")
 class FlowIds:
     """Numbers that no two arrows of a file share."""
 
-    def __init__(self) -> None:
-        self._next = count(1)
+    def __init__(self, part: int = 0) -> None:
+        self._next = count((part << 32) + 1)
 
     def connect(self, source: Slice, target: Slice) -> None:
         """An arrow never leads back in time, as clocks of two machines may have it."""

@@ -11,12 +11,10 @@ from typing import Any
 
 import msgspec
 
+from otel_gym.views.perfetto.chrome_json import PROCESSES_A_PART
 from otel_gym.views.perfetto.shapes import Args, Counter, Instant, Lane, Process, Slice, Track
 
-_SEQUENCE = b"\x50\x01"  # trusted_packet_sequence_id 1
-_STATE_CLEARED, _NEEDS_STATE = b"\x68\x01", b"\x68\x02"  # sequence_flags
 _BEGIN, _END, _INSTANT, _COUNTER = (b"\x48" + bytes([kind]) for kind in (1, 2, 3, 4))
-_EVENT = _SEQUENCE + _NEEDS_STATE + b"\x5a"  # track_event
 _EXPLICIT_ORDER = b"\x58\x03"  # child_ordering
 _CATEGORIES, _NAMES, _ANNOTATIONS = 1, 2, 3  # kinds of interned data
 # One id is one colour: what failed looks alike in the whole trace.
@@ -29,20 +27,21 @@ _BATCH_BYTES = 1 << 18
 
 
 class PftraceWriter:
-    """``write`` takes the bytes of a file, in order."""
+    """``write`` takes the bytes of a file, in order. ``part``: which part of a trace this is, if several make it."""
 
-    def __init__(self, write: Callable[[bytes], Any]) -> None:
+    def __init__(self, write: Callable[[bytes], Any], part: int = 0) -> None:
         self._write = write
+        sequence = b"\x50" + _varint(part + 1)  # trusted_packet_sequence_id
+        self._in_sequence = sequence + b"\x68\x02"  # sequence_flags: it needs the names that were interned before
+        self._of_event = self._in_sequence + b"\x5a"  # track_event
         self._interned: dict[tuple[int, str], bytes] = {}
         self._new: list[bytes] = []
         self._plans: dict[tuple[str, ...], _Plan] = {}
-        self._uuids = 0
-        self._processes = 0
+        self._uuids = part << 32
+        self._processes = part * PROCESSES_A_PART
         self._written: list[bytes] = []
         self._size = 0
-
-    def begin(self) -> None:
-        self._packet(_SEQUENCE + _STATE_CLEARED)
+        self._packet(sequence + b"\x68\x01")  # nothing is interned yet
 
     def end(self) -> None:
         self._flush()
@@ -73,10 +72,10 @@ class PftraceWriter:
         return uuid
 
     def _descriptor(self, uuid: int, fields: bytes) -> None:
-        self._packet(_SEQUENCE + _NEEDS_STATE + _field(60, b"\x08" + _varint(uuid) + fields))
+        self._packet(self._in_sequence + _field(60, b"\x08" + _varint(uuid) + fields))
 
     def _lane(self, lane: Lane, uuid: bytes) -> None:
-        ending = _EVENT + _varint(len(_END + uuid)) + _END + uuid
+        ending = self._of_event + _varint(len(_END + uuid)) + _END + uuid
         levels = [iter(lane)]
         open_slices: list[Slice] = []
         while levels:
@@ -114,7 +113,7 @@ class PftraceWriter:
 
     def _event(self, time_ns: int, event: bytes) -> None:
         size = len(event)
-        packet = b"\x40" + _time(time_ns) + _EVENT + (_SMALL[size] if size < 16384 else _varint(size)) + event
+        packet = b"\x40" + _time(time_ns) + self._of_event + (_SMALL[size] if size < 16384 else _varint(size)) + event
         if self._new:
             packet += _field(12, b"".join(self._new))
             self._new.clear()
