@@ -11,7 +11,8 @@ import pytest
 from otel_gym.content import safe_json
 from otel_gym.conventions import GYM_ATTRIBUTES
 from otel_gym.store.reader import open_store
-from otel_gym.views.counted_calls import LaterAttempts, counted_calls, model_call_rows
+from otel_gym.views.attempts import LaterAttempts
+from otel_gym.views.counted_calls import counted_calls, model_call_rows
 from otel_gym.views.health import examine
 from otel_gym.views.json_lines import json_line
 from otel_gym.views.model_calls_export import write_parquet

@@ -24,7 +24,8 @@ from otel_gym.cli.formats import counted
 from otel_gym.cli.traces import TraceArgs, WantedTrace, checked_rows, write_wanted
 from otel_gym.cli.writing import not_written, write_files
 from otel_gym.store.reader import RolloutSpans, Store
-from otel_gym.views.counted_calls import LaterAttempts, counted_calls, counting_rollouts, model_call_rows
+from otel_gym.views.attempts import LaterAttempts, counting_rollouts
+from otel_gym.views.counted_calls import counted_calls, model_call_rows
 from otel_gym.views.json_lines import Row, print_json_lines, write_json_lines
 from otel_gym.views.selection import NO_RUN, selected_rollouts
 

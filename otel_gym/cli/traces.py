@@ -12,7 +12,7 @@ import typer
 from otel_gym.cli.common import CommandError, progress
 from otel_gym.cli.writing import not_written, without_collector
 from otel_gym.store.reader import Store
-from otel_gym.views.counted_calls import LaterAttempts, counting_rollouts
+from otel_gym.views.attempts import LaterAttempts, counting_rollouts
 from otel_gym.views.json_lines import replacing
 from otel_gym.views.selection import NO_RUN, resolve_run, selected_rollouts
 

@@ -27,7 +27,8 @@ from otel_gym.demo.model_server import running_model_server
 from otel_gym.demo.rollouts import run_rollouts
 from otel_gym.store.reader import Damage, Store
 from otel_gym.tracing.pipeline import configure, flush
-from otel_gym.views.counted_calls import LaterAttempts, counted_calls, model_call_rows
+from otel_gym.views.attempts import LaterAttempts
+from otel_gym.views.counted_calls import counted_calls, model_call_rows
 from otel_gym.views.json_lines import replacing, write_json_lines
 from otel_gym.views.perfetto.export import processes, write_trace
 from otel_gym.views.perfetto.timeline import Shown

@@ -34,21 +34,26 @@ def engine() -> Iterator[Any]:
 Load = Callable[..., list[Process]]
 
 
-@pytest.fixture(params=["pftrace", "json", "pftrace.gz", "json.gz"])
-def load(request: pytest.FixtureRequest, engine: Any, tmp_path: Path) -> Load:
-    """Exports rollouts in each format, loads them into the engine, and checks that it shows them as they are."""
+def differences_of(engine: Any, made: list[Process], name: str) -> list[str]:
+    """Of what the engine shows, and what it was to show."""
     sys.path.append(str(BENCH))
     try:
         from trace_check import differences
     finally:
         sys.path.remove(str(BENCH))
+    return differences(engine, made, exact="pftrace" in name)
+
+
+@pytest.fixture(params=["pftrace", "json", "pftrace.gz", "json.gz"])
+def load(request: pytest.FixtureRequest, engine: Any, tmp_path: Path) -> Load:
+    """Exports rollouts in each format, loads them into the engine, and checks that it shows them as they are."""
 
     def loading(rollouts: list[RolloutSpans], **shown: Any) -> list[Process]:
         made = list(processes(rollouts, Shown(**shown)))
         trace = tmp_path / f"trace.{request.param}"
         write_trace(lambda: processes(rollouts, Shown(**shown)), trace)
         engine.load(trace.read_bytes())
-        assert differences(engine, made, exact=request.param.startswith("pftrace")) == []
+        assert differences_of(engine, made, trace.name) == []
         return made
 
     return loading

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from otel_gym.store.reader import Damage, RolloutSpans, Store, open_store
-from otel_gym.views.counted_calls import LaterAttempts, counting_rollouts
+from otel_gym.views.attempts import LaterAttempts, counting_rollouts
 from otel_gym.views.perfetto.chrome_json import ChromeJsonWriter, StartsTooEarlyError
 from otel_gym.views.perfetto.export import EARLIER_NS, is_json_name, opened, processes, write_processes
 from otel_gym.views.perfetto.pftrace import PftraceWriter
