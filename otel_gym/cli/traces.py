@@ -48,6 +48,8 @@ def checked_rows(rows: str) -> Rows:
 
 def write_wanted(store: Store, wanted: WantedTrace, output: Path) -> int:
     """Returns the number of processes: one a rollout, or with ``rows`` one a run."""
+    from concurrent.futures.process import BrokenProcessPool  # slow to load, as what follows
+
     from otel_gym.views.perfetto.arguments import ArgsMode
     from otel_gym.views.perfetto.export import is_trace_name, processes, write_trace
     from otel_gym.views.perfetto.overview import overview
@@ -78,3 +80,5 @@ def write_wanted(store: Store, wanted: WantedTrace, output: Path) -> int:
             return number
     except OSError as error:
         raise not_written(output, error) from None
+    except BrokenProcessPool:
+        raise CommandError(f"{output} cannot be written: a process that made it was killed; is there memory?") from None

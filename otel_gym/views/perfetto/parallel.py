@@ -6,9 +6,12 @@ import gc
 import multiprocessing
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -101,8 +104,10 @@ def _write_parts(
             )
             for place, at in enumerate(starts)
         ]
-        waiting: list[Future[tuple[int, list[Damage]]]] = [pool.submit(_write_part, part) for part in parts]
+        waiting: list[Future[tuple[int, list[Damage]]]] = []
         try:
+            with _ignoring_interrupts():
+                waiting += [pool.submit(_write_part, part) for part in parts]
             for place in steps(range(len(parts))):
                 written, found = waiting[place].result()
                 number += written
@@ -113,10 +118,26 @@ def _write_parts(
                 with parts[place].path.open("rb") as part:
                     shutil.copyfileobj(part, file, 1 << 20)
                 parts[place].path.unlink()
-        finally:
+        except BaseException:
+            for child in multiprocessing.active_children():
+                child.terminate()
             pool.shutdown(cancel_futures=True)
+            raise
     file.write(b"\n]\n" if is_json else b"")
     return number, damage
+
+
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Processes that begin here ignore Ctrl-C, which ends them by this one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _write_part(part: _Part) -> tuple[int, list[Damage]]:
