@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from otel_gym import conventions as names
+from otel_gym.content import safe_text
 from otel_gym.store.executions import Execution, Executions, ids_of
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import KIND_SERVER, STATUS_ERROR, StoredSpan
@@ -167,7 +168,7 @@ class _Timeline:
         return place
 
     def _show(self, span: StoredSpan) -> None:
-        kind = _kind_of(span)
+        kind, name = _kind_of(span), safe_text(span.name)
         if kind == HTTP and not self._shown.http:
             return
         place = self._places[ids_of(span)]
@@ -175,11 +176,11 @@ class _Timeline:
         args = args_of(span, self._shown.args)
         if span.attributes.get(names.TIME_KNOWN) is False:
             args["time_known"] = False
-            self._instants.setdefault(track, []).append(Instant(span.name, span.start_ns, kind, args))
+            self._instants.setdefault(track, []).append(Instant(name, span.start_ns, kind, args))
             return
         if span.end_ns is None:
             args["unfinished"] = True
-        made = Slice(span.name, span.start_ns, self._end_of(span), kind, args, span.status == STATUS_ERROR)
+        made = Slice(name, span.start_ns, self._end_of(span), kind, args, span.status == STATUS_ERROR)
         lanes = self._lanes.get(track)
         if lanes is None:
             lanes = self._lanes[track] = Lanes()
