@@ -210,7 +210,12 @@ def perfetto(
     whole_run: Annotated[
         bool, typer.Option("--overview", help="All rollouts on one time axis, a row each: stragglers, idle gaps.")
     ] = False,
-    rows: Annotated[str, typer.Option("--rows", help="Rows of --overview.", metavar="rollout|worker")] = "rollout",
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            "--rows", help="Rows of --overview.  [default: rollout]", metavar="rollout|worker", show_default=False
+        ),
+    ] = None,
     directory: Directory = None,
     run: Run = None,
 ) -> Store:
@@ -226,7 +231,7 @@ def perfetto(
         otel-gym export perfetto --run latest --overview -o run.pftrace.gz
     """
     store = open_store(directory)
-    wanted = WantedTrace(rollouts or [], run, args, http=http, rows=checked_rows(rows) if whole_run else None)
+    wanted = WantedTrace(rollouts or [], run, args, http=http, rows=checked_rows(rows, whole_run))
     number = write_wanted(store, wanted, output)
     say(f"{counted(number, 'run' if whole_run else 'rollout')} written to {output}")
     return store

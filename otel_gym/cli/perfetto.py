@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import webbrowser
 from pathlib import Path
@@ -9,61 +10,96 @@ from typing import Annotated
 
 import typer
 
-from otel_gym.cli.common import CommandError, Directory, Run, open_store, reader, say
-from otel_gym.cli.traces import Http, TraceArgs, WantedTrace, write_wanted
+from otel_gym.cli.common import CommandError, Directory, Run, open_store, said_failures, say, say_damage
+from otel_gym.cli.traces import Http, TraceArgs, WantedTrace, checked_rows, write_wanted
+from otel_gym.cli.writing import tidied_when_ended
 from otel_gym.store.reader import Store
 
 
-@reader
 def perfetto(
     rollouts: Annotated[
-        list[str],
-        typer.Argument(metavar="[RUN/]ROLLOUT...", help="The rollouts to show.", show_default=False),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="[[RUN/]ROLLOUT]...|FILE",
+            help="The rollouts to show, or a trace that was exported; default: what counts in the store.",
+            show_default=False,
+        ),
+    ] = None,
     args: TraceArgs = "full",
     http: Http = False,
+    whole_run: Annotated[
+        bool, typer.Option("--overview", help="All rollouts on one time axis, a row each: stragglers, idle gaps.")
+    ] = False,
     online: Annotated[
         bool, typer.Option("--online", help="In the public UI at ui.perfetto.dev, which reads the trace from here.")
     ] = False,
     print_url: Annotated[
         bool, typer.Option("--print-url", help="Open no browser, print where one has to go: for a remote machine.")
     ] = False,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Go on when the browser has the trace, until Ctrl-C: it can be reloaded.")
+    ] = False,
     port: Annotated[
         int, typer.Option("--port", metavar="N", help="Port to serve on; 0: a free one.", min=0, max=65535)
     ] = 0,
     directory: Directory = None,
     run: Run = None,
-) -> Store:
+) -> None:
     """Open rollouts in Perfetto's UI, which is served from this machine and needs no internet.
 
     The UI comes with `pip install 'otel-gym[viewer]'`. With --online the trace is shown by ui.perfetto.dev instead: the
     page reads it from port 9001 of this machine, and sends it nowhere. The command ends by itself when the browser has
-    the trace, and on Ctrl-C.
+    had the trace for ten seconds, and on Ctrl-C.
 
     \b
     Example:
         otel-gym perfetto 2-0
-        otel-gym perfetto 2-0 3-0 --online
+        otel-gym perfetto --run latest --overview --stay
+        otel-gym perfetto run.pftrace --online
         otel-gym perfetto 2-0 --print-url --port 8080
     """
     # A web server is slow to load.
     from otel_gym.capture.proxy_server import ListenError, listen
-    from otel_gym.cli.trace_server import ONLINE_PORT, UiMissingError, serve_trace, trace_app, trace_url
+    from otel_gym.cli.trace_server import ONLINE_PORT, UiMissingError, check_ui, serve_trace, trace_app, trace_url
 
-    if online and port not in (0, ONLINE_PORT):
-        raise CommandError(f"the public UI reads from port {ONLINE_PORT} alone; leave --port out")
-    store = open_store(directory)
-    with tempfile.TemporaryDirectory(prefix="otel_gym_perfetto_") as folder:
-        trace = Path(folder) / "trace.pftrace"
-        write_wanted(store, WantedTrace(rollouts, run, args, http), trace)
+    with (
+        said_failures(),
+        tidied_when_ended(),
+        tempfile.TemporaryDirectory(prefix="otel_gym_perfetto_") as folder,
+    ):
+        if online and port not in (0, ONLINE_PORT):
+            raise CommandError(f"the public UI reads from port {ONLINE_PORT} alone; leave --port out")
         try:
-            app = trace_app(trace, online=online)
+            check_ui(online=online)
+            wanted = WantedTrace(rollouts or [], run, args, http, checked_rows(None, whole_run))
+            trace, store = _trace(wanted, directory, Path(folder))
             listener = listen("127.0.0.1", ONLINE_PORT if online else port)
         except (UiMissingError, ListenError) as error:
             raise CommandError(str(error)) from None
         url = trace_url(listener, online=online)
         typer.echo(url)
-        if not print_url and not webbrowser.open(url):
-            say("no browser could be opened; open the address above, or give --print-url")
-        serve_trace(app, listener)
-    return store
+        app = trace_app(trace, online=online, stays=stay)
+        serve_trace(app, listener, None if print_url else lambda: _open_browser(url))
+        if store is not None:
+            say_damage(store)
+
+
+def _trace(wanted: WantedTrace, directory: Path | None, folder: Path) -> tuple[Path, Store | None]:
+    """A trace that was named, or one that is made of a store."""
+    from otel_gym.views.perfetto.export import is_trace_name
+
+    trace = folder / "trace.pftrace"
+    if len(wanted.rollouts) == 1 and is_trace_name(wanted.rollouts[0]):
+        given = Path(wanted.rollouts[0])
+        try:
+            return Path(shutil.copyfile(given, trace)), None
+        except OSError as error:
+            raise CommandError(f"{given} cannot be read: {error.strerror}") from None
+    store = open_store(directory)
+    write_wanted(store, wanted, trace)
+    return trace, store
+
+
+def _open_browser(url: str) -> None:
+    if not webbrowser.open(url):
+        say("no browser could be opened: open the address above in one; Ctrl-C ends this")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from otel_gym.cli.common import CommandError, progress
-from otel_gym.cli.writing import not_written, without_collector
+from otel_gym.cli.writing import not_written, tidied_when_ended, without_collector
 from otel_gym.store.reader import Store
 from otel_gym.views.attempts import LaterAttempts, counting_rollouts
 from otel_gym.views.json_lines import replacing
@@ -38,9 +38,15 @@ class WantedTrace:
     rows: Rows | None = None
 
 
-def checked_rows(rows: str) -> Rows:
+def checked_rows(rows: str | None, whole_run: bool) -> Rows | None:
+    """The rows of an overview; None without one."""
     from otel_gym.views.perfetto.overview import Rows
 
+    if rows is not None and not whole_run:
+        raise CommandError("--rows is of --overview; give that too")
+    if not whole_run:
+        return None
+    rows = rows or "rollout"
     if rows not in get_args(Rows):
         raise CommandError(f"--rows {rows!r} is none of {', '.join(get_args(Rows))}")
     return cast("Rows", rows)
@@ -63,15 +69,24 @@ def write_wanted(store: Store, wanted: WantedTrace, output: Path) -> int:
     shown = Shown(cast("ArgsMode", wanted.args), wanted.http)
     is_named = bool(wanted.rollouts) or wanted.run == NO_RUN
 
-    workers = 1 if wanted.rollouts or wanted.rows is not None or is_named else workers_for(store)
+    is_one_stream = output.exists() and not output.is_file()
+    workers = 1 if is_named or wanted.rows is not None or is_one_stream else workers_for(store)
 
     def made() -> Iterator[Process]:
         selected = selected_rollouts(store, wanted.rollouts, wanted.run, advancing)
-        counting = counting_rollouts(selected, LaterAttempts(store), named=is_named)
-        return processes(counting, shown) if wanted.rows is None else overview(counting, wanted.rows)
+        attempts = LaterAttempts(store)
+        counting = counting_rollouts(selected, attempts, named=is_named)
+        if wanted.rows is not None:
+            return overview(counting, wanted.rows)
+        return processes(counting, shown, is_superseded=attempts.supersede)
 
     try:
-        with progress("exporting") as advancing, without_collector(), replacing(output) as temporary:
+        with (
+            tidied_when_ended(),
+            progress("exporting") as advancing,
+            without_collector(),
+            replacing(output) as temporary,
+        ):
             if workers == 1:
                 return write_trace(made, temporary, output.name)
             runs = None if wanted.run is None else frozenset([resolve_run(store, wanted.run)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import signal
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +34,24 @@ def not_written(output: Path, error: OSError) -> Exception:
     if isinstance(error, BrokenPipeError):
         return error
     return CommandError(f"{output} cannot be written: {error.strerror}; give another -o FILE")
+
+
+@contextmanager
+def tidied_when_ended() -> Iterator[None]:
+    """A command that is told to end (SIGTERM), or whose terminal is gone (SIGHUP), leaves nothing of itself behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 @contextmanager

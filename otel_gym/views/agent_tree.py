@@ -51,6 +51,7 @@ class AgentTree:
         self._by_id = {ids_of(span): span for span in spans}
         self._agent_of_turn: dict[tuple[str, str], Agent] = {}
         self._agents: dict[tuple[Any, ...], Agent] = {}
+        self._asked_for: set[tuple[str, str]] = set()
         for span in spans:
             if is_agent(span):
                 self._agent_of(span)
@@ -77,8 +78,10 @@ class AgentTree:
         known = self._agent_of_turn.get(ids_of(turn))
         if known is not None:
             return known
+        self._asked_for.add(ids_of(turn))
         above = self._above(turn, is_agent)
-        parent = None if above is None else self._agent_of(above)
+        is_cycle = above is not None and ids_of(above) in self._asked_for and ids_of(above) not in self._agent_of_turn
+        parent = None if above is None or is_cycle else self._agent_of(above)
         tool = self._above(turn, lambda span: is_tool(span) or is_agent(span))
         call_id = text_of(tool, CALL_ID) if tool is not None and is_tool(tool) else None
         spawned_by = text_of(turn, names.SPAWNED_BY) or call_id

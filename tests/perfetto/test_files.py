@@ -116,5 +116,5 @@ def test_runs_are_processes_of_the_overview() -> None:
     other.rollout()
     assert [run.name for run in overview([*rollouts_of_a_run(), other.spans()])] == [
         "run run-1: 3 rollouts",
-        "rollouts of no run: 1 rollouts",
+        "rollouts of no run: 1 rollout",
     ]

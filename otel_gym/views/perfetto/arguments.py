@@ -63,7 +63,7 @@ def args_of(span: StoredSpan, mode: ArgsMode) -> Args:
                 args[name] = _shown(attributes[name])
         for name, value in attributes.items():
             if name.startswith(_USAGE):
-                args[name] = value
+                args[name] = _shown(value)
     else:
         for name, value in attributes.items():
             if _is_left_out(name):
@@ -86,7 +86,11 @@ def _shown(value: Any) -> Any:
     if isinstance(value, str):
         return cut(value)
     if isinstance(value, list | tuple):
-        return [_shown(item) for item in value[:_MOST_ITEMS]]
+        more = [f"… ({len(value):,} items)"] if len(value) > _MOST_ITEMS else []
+        return [_shown(item) for item in value[:_MOST_ITEMS]] + more
+    if isinstance(value, dict):
+        shown = {cut(str(name)): _shown(item) for name, item in list(value.items())[:_MOST_ITEMS]}
+        return {**shown, "…": f"{len(value):,} members"} if len(value) > _MOST_ITEMS else shown
     return value
 
 

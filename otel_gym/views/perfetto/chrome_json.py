@@ -24,6 +24,10 @@ _BATCH = 1024
 _EXACT_NS = 2**52
 
 
+# Of the slice around one: its start, and by how much it begins late.
+_Parent = tuple[int, int]
+
+
 class StartsTooEarlyError(Exception):
     """A process begins before the trace does; ``start_ns`` is when."""
 
@@ -75,7 +79,7 @@ class ChromeJsonWriter:
 
     def _lane(self, lane: Lane) -> None:
         place = f'"pid":{self._pid},"tid":{self._tids}'
-        levels: list[tuple[Slice | None, Iterator[Slice | Instant]]] = [(None, iter(lane))]
+        levels: list[tuple[_Parent, Iterator[Slice | Instant]]] = [((-1, 0), iter(lane))]
         while levels:
             parent, below = levels[-1]
             each = next(below, None)
@@ -87,15 +91,18 @@ class ChromeJsonWriter:
                     f'"ts":{self._us(each.time_ns)},{place},"args":{_args(each.args)}}}'
                 )
             else:
-                self._slice(each, parent, place)
+                late_ns = self._slice(each, parent, place)
                 if each.children:
-                    levels.append((each, iter(each.children)))
+                    levels.append(((each.start_ns, late_ns), iter(each.children)))
 
-    def _slice(self, made: Slice, parent: Slice | None, place: str) -> None:
+    def _slice(self, made: Slice, parent: _Parent, place: str) -> int:
+        """Returns by how much it begins late."""
         start_ns, end_ns = made.start_ns - self._base_ns, made.end_ns - self._base_ns
         unit_ns = 1 if start_ns < _EXACT_NS else 1000
-        if parent is not None and made.start_ns == parent.start_ns and end_ns > start_ns + unit_ns:
-            start_ns += unit_ns  # else an arrow at the parent's begin would be taken for its own
+        late_ns = 0
+        if made.start_ns == parent[0] and end_ns > start_ns + parent[1] + unit_ns:
+            late_ns = parent[1] + unit_ns  # else an arrow at the parent's begin would be taken for its own
+        start_ns += late_ns
         start = _microseconds(start_ns)
         took_ns = end_ns - start_ns if unit_ns == 1 else _whole(end_ns) - _whole(start_ns)
         colour = ',"cname":"terrible"' if made.is_error else ""
@@ -108,19 +115,21 @@ class ChromeJsonWriter:
                 self._lines.append(
                     f'{{"ph":"{phase}","bp":"e","name":"flow","cat":"flow","id":{flow},"ts":{start},{place}}}'
                 )
+        return late_ns
 
     def _counter(self, counter: Counter, prefix: str) -> None:
-        head = f'{{"ph":"C","name":{_text(prefix + counter.name)},"pid":{self._pid},"ts":'
-        self._lines += [
-            f'{head}{self._us(time_ns)},"args":{{"value":{value!r}}}}}' for time_ns, value in counter.points
-        ]
+        name, _, rest = counter.name.partition(" ")  # Perfetto puts the two together again
+        head = f'{{"ph":"C","name":{_text(prefix + name)},"pid":{self._pid},"ts":'
+        tail = f',"args":{{{_text(rest)}:'
+        self._lines += [f"{head}{self._us(time_ns)}{tail}{value!r}}}}}" for time_ns, value in counter.points]
 
     def _about(self, what: str, key: str, value: str | int, tid: int) -> None:
         told = value if isinstance(value, int) else _text(value)
         self._lines.append(f'{{"ph":"M","name":"{what}","pid":{self._pid},"tid":{tid},"args":{{"{key}":{told}}}}}')
 
     def _us(self, time_ns: int) -> str:
-        return _microseconds(time_ns - self._base_ns)
+        """What is of unknown time may lie before the trace."""
+        return _microseconds(max(time_ns - self._base_ns, 0))
 
     def _flush(self) -> None:
         if self._lines:
@@ -146,7 +155,7 @@ def _args(args: Args) -> str:
         return "{}"
     text = _json(args)
     if b"\\" in text:
-        text = _json({name: _readable(value) for name, value in args.items()})
+        text = _json(_readable(args))
     return text.decode()
 
 
@@ -163,9 +172,14 @@ def _text(text: str) -> str:
 
 
 def _readable(value: Any) -> Any:
-    """Perfetto decodes escapes only in a text that holds a quotation mark: one that has none is put between two."""
+    """Perfetto decodes escapes only in a text that holds a quotation mark, and takes the end of one that ends with a
+    backslash for a part of it: such texts are put between quotation marks.
+    """
     if isinstance(value, str):
-        return f'"{value}"' if '"' not in value and _ESCAPED.search(value) else value
+        is_misread = _ESCAPED.search(value) and ('"' not in value or value.endswith("\\"))
+        return f'"{value}"' if is_misread else value
     if isinstance(value, list):
         return [_readable(item) for item in value]
+    if isinstance(value, dict):
+        return {_ESCAPED.sub("_", str(name)): _readable(item) for name, item in value.items()}
     return value

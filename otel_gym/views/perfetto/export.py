@@ -22,7 +22,12 @@ EARLIER_NS = 2 * _DAY_NS
 
 
 def processes(
-    rollouts: Iterable[RolloutSpans], shown: Shown, *, part: int = 0, first_run: tuple[str | None, ...] = ()
+    rollouts: Iterable[RolloutSpans],
+    shown: Shown,
+    *,
+    part: int = 0,
+    first_run: tuple[str | None, ...] = (),
+    is_superseded: Callable[[RolloutSpans], bool] = lambda rollout: False,
 ) -> Iterator[Process]:
     """Of several runs those other than the first are named: most traces are of one.
 
@@ -32,15 +37,16 @@ def processes(
     flow_ids = FlowIds(part)
     for rollout in rollouts:
         first_run = first_run or (rollout.run_id,)
-        yield from processes_of(rollout, shown, flow_ids, names_run=rollout.run_id != first_run[0])
+        names_run = rollout.run_id != first_run[0]
+        yield from processes_of(rollout, shown, flow_ids, names_run=names_run, is_superseded=is_superseded(rollout))
 
 
 def is_trace_name(name: str) -> bool:
-    return name.removesuffix(".gz").endswith((".pftrace", ".json"))
+    return name.lower().removesuffix(".gz").endswith((".pftrace", ".perfetto-trace", ".json"))
 
 
 def is_json_name(name: str) -> bool:
-    return name.removesuffix(".gz").endswith(".json")
+    return name.lower().removesuffix(".gz").endswith(".json")
 
 
 def write_trace(processes_again: Callable[[], Iterable[Process]], path: Path, name: str | None = None) -> int:
@@ -54,6 +60,8 @@ def write_trace(processes_again: Callable[[], Iterable[Process]], path: Path, na
         with opened(path, name) as file:
             return write_processes(PftraceWriter(file.write), processes_again())
     base_ns: int | None = None
+    if path.exists() and not path.is_file():  # a FIFO is not begun anew
+        base_ns = min((start for process in processes_again() if (start := process.start_ns()) is not None), default=0)
     while True:
         with opened(path, name) as file:
             try:
@@ -93,7 +101,7 @@ def _given(held: list[Process], rest: Iterator[Process]) -> Iterator[Process]:
 @contextmanager
 def opened(path: Path, name: str) -> Iterator[Any]:
     with path.open("wb") as file:
-        if not name.endswith(".gz"):
+        if not name.lower().endswith(".gz"):
             yield file
             return
         with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as compressed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import count, pairwise
+from itertools import count
 
 import msgspec
 
@@ -78,7 +78,7 @@ def _of_tools(group: Group) -> Iterator[tuple[Slice, Slice]]:
             yield tool.slice, group.calls[following].slice
 
 
-_LOOKED_BACK = 8
+_LOOKED_BACK = 64
 
 
 def _start(call: Call) -> int:
@@ -99,10 +99,16 @@ def _asking(before: Sequence[Call], tool: StoredSpan) -> Call | None:
 
 
 def _of_retries(calls: Sequence[Call]) -> Iterator[tuple[Slice, Slice]]:
-    for attempt, following in pairwise(calls):
-        is_over = attempt.slice.end_ns <= following.slice.start_ns
-        if is_over and _failed(attempt.span) and _asks_again(attempt, following):
-            yield attempt.slice, following.slice
+    """A call asks again what the last one of the calls that failed before it did."""
+    failed: list[Call] = []
+    for call in calls:
+        before = [attempt for attempt in failed if attempt.slice.end_ns <= call.slice.start_ns]
+        attempt = next((attempt for attempt in reversed(before) if _asks_again(attempt, call)), None)
+        if attempt is not None:
+            failed.remove(attempt)
+            yield attempt.slice, call.slice
+        if _failed(call.span):
+            failed = [*failed[1 - _LOOKED_BACK :], call]
 
 
 def _failed(span: StoredSpan) -> bool:

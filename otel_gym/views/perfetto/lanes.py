@@ -6,6 +6,9 @@ from heapq import heappop, heappush
 
 from otel_gym.views.perfetto.shapes import Lane, Slice
 
+# Perfetto's engine takes 512; below a call are its stages.
+_DEEPEST = 500
+
 
 class Lanes:
     """Takes slices in the order of their starts, the longer of two first and a parent before its children.
@@ -41,4 +44,6 @@ class Lanes:
         stack = self._open[parent.lane]
         while stack and stack[-1].closes_ns <= new.start_ns:
             stack.pop()
+        if len(stack) >= _DEEPEST:
+            return False
         return bool(stack) and stack[-1] is parent and new.closes_ns <= parent.closes_ns and new.end_ns <= parent.end_ns

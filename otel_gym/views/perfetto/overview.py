@@ -22,8 +22,8 @@ Rows = Literal["rollout", "worker"]
 ROWS = ("rollout", "worker")
 
 _ROLLOUT, _PHASE = "rollout", "phase"
-# Where a root names the process that ran it: the first of these that it has.
-_WORKER_NAMES = ("service.instance.id", "process.pid", "host.name")
+# Where a root names the process that ran it: the first of these of which it has some.
+_WORKER_NAMES = (("service.instance.id",), ("host.name", "process.pid"))
 
 
 class _Row(msgspec.Struct, eq=False):
@@ -36,26 +36,37 @@ class _Row(msgspec.Struct, eq=False):
 def overview(rollouts: Iterable[RolloutSpans], rows: Rows = "rollout") -> Iterator[Process]:
     """One process a run. Of each rollout the execution that counts is shown, with when models and tools were busy."""
     runs: dict[str | None, list[_Row]] = {}
+    untimed: dict[str | None, int] = {}
     for rollout in rollouts:
-        row = _row_of(rollout)
-        if row is not None:
-            runs.setdefault(rollout.run_id, []).append(row)
+        rows_of_run, row = runs.setdefault(rollout.run_id, []), _row_of(rollout)
+        if row is None:
+            untimed[rollout.run_id] = untimed.get(rollout.run_id, 0) + 1
+        else:
+            rows_of_run.append(row)
     for run_id, of_run in runs.items():
         of_run.sort(key=lambda row: (row.made.start_ns, row.rollout))
+        if rows == "worker":  # else the row says which rollout it is
+            for row in of_run:
+                row.made.name = f"rollout {row.rollout}"
         tracks = _by_worker(of_run) if rows == "worker" else [Track(row.rollout, [[row.made]]) for row in of_run]
         name = "rollouts of no run" if run_id is None else f"run {run_id}"
-        yield Process(f"{name}: {len(of_run)} rollouts", [Track("run", counters=_counters(of_run)), *tracks])
+        left_out = f", {untimed[run_id]} more without times" if run_id in untimed else ""
+        yield Process(
+            f"{name}: {len(of_run)} rollout{'s' * (len(of_run) != 1)}{left_out}",
+            [Track("run", counters=_counters(of_run)), *tracks],
+        )
 
 
 def _row_of(rollout: RolloutSpans) -> _Row | None:
     executions = rollout.executions()
     counting = executions.counting
-    if not counting.spans:
-        return None
-    start_ns = min(span.start_ns for span in counting.spans)
-    end_ns = max(map(last_moment, counting.spans))
+    timed = [span for span in counting.spans if span.attributes.get(names.TIME_KNOWN) is not False]
     root = counting.root
-    if root is not None:
+    if all(span is root for span in timed) and len(timed) < len(counting.spans):
+        return None  # a root without times of its own has those of its source's file
+    start_ns = min(span.start_ns for span in timed)
+    end_ns = max(map(last_moment, timed))
+    if root is not None and root in timed:
         start_ns, end_ns = min(start_ns, root.start_ns), end_ns if root.end_ns is None else max(root.end_ns, start_ns)
     status = status_of(counting)
     reward = reward_of(executions, counting)
@@ -72,7 +83,11 @@ def _row_of(rollout: RolloutSpans) -> _Row | None:
 
 def _worker_of(execution: Execution) -> str | None:
     resource = execution.root.resource if execution.root is not None else execution.spans[0].resource
-    return next((f"{name} {resource[name]}" for name in _WORKER_NAMES if name in resource), None)
+    told = (
+        " ".join(f"{name} {resource[name]}" for name in names_of_one if name in resource)
+        for names_of_one in _WORKER_NAMES
+    )
+    return next(filter(None, told), None)
 
 
 def _intervals(spans: Iterable[StoredSpan]) -> list[tuple[int, int]]:

@@ -23,6 +23,7 @@ _INT64 = 1 << 63
 _UINT64 = (1 << 64) - 1
 _DOUBLE = struct.Struct("<d").pack
 _FIXED64 = struct.Struct("<Q").pack
+_DEEPEST_NAME = 16
 _BATCH_BYTES = 1 << 18
 
 
@@ -85,7 +86,11 @@ class PftraceWriter:
                 if open_slices:
                     self._packet(b"\x40" + _time(open_slices.pop().end_ns) + ending)
             elif isinstance(each, Instant):
-                self._event(each.time_ns, _INSTANT + uuid + self._named(each) + self._arguments(each.args))
+                # Lanes are drawn as one, in which instants of one time would nest: at the top they have an end.
+                kind = _INSTANT if open_slices else _BEGIN
+                self._event(each.time_ns, kind + uuid + self._named(each) + self._arguments(each.args))
+                if not open_slices:
+                    self._packet(b"\x40" + _time(each.time_ns) + ending)
             else:
                 self._event(each.start_ns, self._begin(each, uuid))
                 if each.children:
@@ -152,7 +157,7 @@ class PftraceWriter:
         shape = tuple(args)
         plan = self._plans.get(shape)
         if plan is None:
-            paths = [(index, name.split(".")) for index, name in enumerate(shape)]
+            paths = [(index, name.split(".", _DEEPEST_NAME)) for index, name in enumerate(shape)]
             plan = self._plans[shape] = self._plan(paths, 0)
         return b"".join(_entries(plan, list(args.values())))
 

@@ -65,14 +65,14 @@ class Process(msgspec.Struct, eq=False):
     tracks: list[Track]
 
     def start_ns(self) -> int | None:
-        """The first of its times; None if it has none."""
+        """The first of its times; None if none is known."""
         return min(_starts(self.tracks), default=None)
 
 
 def _starts(tracks: list[Track]) -> list[int]:
     starts: list[int] = []
     for track in tracks:
-        starts += [each.start_ns if isinstance(each, Slice) else each.time_ns for lane in track.lanes for each in lane]
+        starts += [each.start_ns for lane in track.lanes for each in lane if isinstance(each, Slice)]
         starts += [counter.points[0][0] for counter in track.counters if counter.points]
         starts += _starts(track.tracks)
     return starts

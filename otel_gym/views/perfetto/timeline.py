@@ -30,7 +30,11 @@ AGENT, MODEL, TOOL, ENVIRONMENT, HTTP, OTHER = (
     "http server",
     "other spans",
 )
+# Category of a client's own span around a call: it stands with the calls, and is none of its own.
+CLIENT = "client calls"
 _ORDER = (AGENT, MODEL, TOOL, ENVIRONMENT, HTTP, OTHER)
+# Perfetto's times are signed.
+_LATEST_NS = 2**63 - 1
 _INFERENCE = frozenset({"chat", "generate_content", "text_completion"})
 # Servers' spans of the ends of a request: noise beside the request itself.
 _ASGI_NOISE = (" http send", " http receive")
@@ -44,12 +48,21 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 def processes_of(
-    rollout: RolloutSpans, shown: Shown, flow_ids: FlowIds, *, names_run: bool = False
+    rollout: RolloutSpans,
+    shown: Shown,
+    flow_ids: FlowIds,
+    *,
+    names_run: bool = False,
+    is_superseded: bool = False,
 ) -> Iterator[Process]:
-    """One an execution; spans of which none can tell whose they are come last. ``names_run``: names say the run."""
+    """One an execution; spans of which none can tell whose they are come last. ``names_run``: names say the run.
+
+    ``is_superseded``: a later attempt counts in its place.
+    """
     executions = rollout.executions()
     for each in executions.all:
-        name = _process_name(rollout, executions, each, names_run)
+        counts = each is executions.counting and not is_superseded
+        name = _process_name(rollout, executions, each, counts, names_run)
         yield Process(name, _Timeline(each.spans, shown, flow_ids).tracks())
     if executions.ambiguous:
         name = f"rollout {rollout.address}: spans of no certain execution"
@@ -66,14 +79,16 @@ def status_of(execution: Execution) -> str | None:
     return "error" if root.status == STATUS_ERROR else "ok"
 
 
-def _process_name(rollout: RolloutSpans, executions: Executions, execution: Execution, names_run: bool) -> str:
+def _process_name(
+    rollout: RolloutSpans, executions: Executions, execution: Execution, counts: bool, names_run: bool
+) -> str:
     reward, status = reward_of(executions, execution), status_of(execution)
     parts = [f"rollout {rollout.rollout_id}"]
     if reward is not None:
         parts.append(f"reward={reward:g}")
     if status is not None:
         parts.append(status)
-    if execution is not executions.counting:
+    if not counts:
         parts.append("superseded")
     if names_run and rollout.run_id is not None:
         parts.append(f"run={rollout.run_id}")
@@ -86,6 +101,7 @@ class _Place(msgspec.Struct, eq=False):
     parent: _Place | None
     depth: int
     group: Group
+    step: int | None = None
     made: Slice | None = None
     track: tuple[int, str] | None = None
 
@@ -112,8 +128,9 @@ class _Timeline:
         self._calls = set(map(ids_of, without_client_layer(RolloutSpans(None, "", list(spans))).spans))
         self._main = Group("", None)
         self._groups: dict[Agent, Group] = {}
+        self._group_names: set[str] = set()
         self._lanes: dict[tuple[int, str], Lanes] = {}
-        self._instants: dict[tuple[int, str], Lane] = {}
+        self._instants: dict[tuple[int, str], list[Lane]] = {}
         self._places: dict[tuple[str, str], _Place] = {}
 
     def tracks(self) -> list[Track]:
@@ -135,15 +152,18 @@ class _Timeline:
         if agent.parent is None and agent.spawned_by is None:
             return self._main
         parent = self._main if agent.parent is None else self._groups[agent.parent]
-        name = " ".join(part for part in (agent.name, agent.agent_id) if part)
-        return Group(name or "agent", agent.spawned_by, parent)
+        name = " ".join(part for part in (agent.name, agent.agent_id) if part) or "agent"
+        if name in self._group_names:  # several without an id: told apart by what started them
+            name = f"{name} {agent.spawned_by or len(self._group_names) + 1}"
+        self._group_names.add(name)
+        return Group(name, agent.spawned_by, parent)
 
     def _order(self, span: StoredSpan) -> tuple[int, int, int]:
         return span.start_ns, -self._end_of(span), self._place_of(span).depth
 
     def _end_of(self, span: StoredSpan) -> int:
         """Of a span without end the last moment that is known of its rollout."""
-        return max(self._last_ns if span.end_ns is None else span.end_ns, span.start_ns)
+        return min(max(self._last_ns if span.end_ns is None else span.end_ns, span.start_ns), _LATEST_NS)
 
     def _place_of(self, span: StoredSpan) -> _Place:
         """Where it stands in the tree; a cycle of a damaged file ends where it began."""
@@ -160,7 +180,13 @@ class _Timeline:
         for each in reversed(waiting):
             place = self._places[ids_of(each)]
             if parent is not None:
-                place.parent, place.depth, place.group = parent, parent.depth + 1, parent.group
+                place.parent, place.depth = parent, parent.depth + 1
+                place.group, place.step = parent.group, parent.step
+            if is_step(each):
+                index = each.attributes.get(names.STEP_INDEX)
+                place.step = index if type(index) is int else None
+            elif is_agent(each):
+                place.step = None
             if self._groups and is_agent(each):
                 agent = self._agents.agent_around(each)
                 place.group = self._main if agent is None else self._groups[agent]
@@ -176,17 +202,23 @@ class _Timeline:
         args = args_of(span, self._shown.args)
         if span.attributes.get(names.TIME_KNOWN) is False:
             args["time_known"] = False
-            self._instants.setdefault(track, []).append(Instant(name, span.start_ns, kind, args))
+            _add_instant(self._instants.setdefault(track, []), Instant(name, span.start_ns, kind, args))
             return
         if span.end_ns is None:
             args["unfinished"] = True
-        made = Slice(name, span.start_ns, self._end_of(span), kind, args, span.status == STATUS_ERROR)
+        if self._shown.args != "none" and kind in (MODEL, TOOL):
+            args["agent"] = place.group.name or "main"
+            if place.step is not None:
+                args["step"] = place.step
+        is_outer = kind == MODEL and ids_of(span) not in self._calls  # a client's own span of a call that was captured
+        made = Slice(name, min(span.start_ns, _LATEST_NS), self._end_of(span), CLIENT if is_outer else kind, args)
+        made.is_error = span.status == STATUS_ERROR
         lanes = self._lanes.get(track)
         if lanes is None:
             lanes = self._lanes[track] = Lanes()
         lanes.add(made, place.nearest_in(track))
         place.made, place.track = made, track
-        if kind != MODEL or ids_of(span) in self._calls:  # a client's own span is told by the call within
+        if not is_outer:
             place.group.take(span, made, kind)
 
     def _tracks_of(self, group: Group) -> list[Track]:
@@ -197,13 +229,23 @@ class _Timeline:
         for kind in _ORDER:
             key = (id(group), kind)
             lanes = self._lanes[key].lanes if key in self._lanes else []
-            instants = [self._instants[key]] if key in self._instants else []
+            instants = self._instants.get(key, [])
             if lanes or instants:
                 tracks.append(Track(kind, lanes + instants))
         counters = counters_of_group(group.calls)
         if counters:
             tracks.append(Track("context", counters=counters))
         return tracks
+
+
+def _add_instant(lanes: list[Lane], new: Instant) -> None:
+    """Those of one time would nest in one lane."""
+    for lane in lanes:
+        before = lane[-1]
+        if isinstance(before, Instant) and before.time_ns < new.time_ns:
+            lane.append(new)
+            return
+    lanes.append([new])
 
 
 def _kind_of(span: StoredSpan) -> str:
