@@ -119,7 +119,7 @@ def _print(result: DemoResult) -> None:
             footer(result.rollouts, {}),
             f"run {result.run_id} took {result.seconds:.1f} s; the records of its {result.records} calls: "
             f"{result.records_path}",
-            f"their trace, to open at https://ui.perfetto.dev: {result.trace_path}",
+            f"their trace, to open with `perfetto` as below or at https://ui.perfetto.dev: {result.trace_path}",
             "",
             "Now try:",
             *(f"  {command}" for command in next_commands(result)),

@@ -95,3 +95,49 @@ def test_tools_that_overlap_in_any_way_are_all_shown_with_their_times(load: Load
         span.name = f"execute_tool t{len(spans)}"
         spans.append(span)
     load([made.spans()])
+
+
+@pytest.mark.parametrize("text", ['grep "x" a.txt \\', "C:\\work\\", '"\\'])
+def test_a_text_that_ends_in_a_backslash_costs_no_slice_behind_it(load: Load, text: str) -> None:
+    made = Spans()
+    root = made.rollout()
+    made.tool(root, 1, 2, "a", **{"gen_ai.tool.call.arguments": text, "where": {"cwd": text, text: [text]}})
+    made.tool(root, 3, 4, "b")
+    load([made.spans()])
+
+
+def test_more_slices_in_each_other_than_the_engine_takes_keep_their_ends(load: Load) -> None:
+    made = Spans()
+    parent = made.rollout()
+    for depth in range(600):
+        parent = made.step(parent, depth / MS, 900 - depth / MS)
+        parent.name = f"step {depth}"
+    load([made.spans()])
+
+
+def test_spans_of_unknown_time_do_not_lie_within_each_other(load: Load) -> None:
+    made = Spans()
+    root = made.rollout()
+    for number in range(600):
+        made.tool(root, 5, 5, f"c{number}", **{"gym.time.known": False}).name = f"t{number}"
+    load([made.spans()])
+
+
+def test_three_slices_that_begin_together_keep_their_arrows_apart(load: Load) -> None:
+    made = Spans()
+    root = made.rollout()
+    outer = made.tool(root, 10, 90, "a")
+    middle = made.tool(outer, 10, 80, "b")
+    made.tool(middle, 10, 70, "c")
+    for span, name in zip(made.all[1:], "abc", strict=True):
+        span.name = f"execute_tool {name}"
+    made.chat(root, 1, 9, gym__output__items='["a","b","c"]')
+    load([made.spans()])
+
+
+def test_times_that_no_clock_has_lose_no_slice(load: Load) -> None:
+    made = Spans(start_ns=2**63 - 10 * MS)
+    root = made.rollout(100)
+    made.tool(root, 1, 50, "a")
+    made.tool(root, 60, 70, "b")
+    load([made.spans()])

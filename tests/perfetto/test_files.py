@@ -118,3 +118,33 @@ def test_runs_are_processes_of_the_overview() -> None:
         "run run-1: 3 rollouts",
         "rollouts of no run: 1 rollout",
     ]
+
+
+def test_a_rollout_without_times_does_not_stretch_the_overview() -> None:
+    untimed = Spans("8-0", start_ns=1)
+    root = untimed.rollout(0, **{"gym.time.known": False})
+    untimed.chat(root, 0, 0, **{"gym.time.known": False})
+    [run] = overview([*rollouts_of_a_run(), untimed.spans()])
+    assert run.name == "run run-1: 3 rollouts, 1 more without times"
+    assert run.start_ns() == START
+
+
+def test_a_rollout_without_times_does_not_cost_the_others_their_nanoseconds(tmp_path: Path) -> None:
+    untimed = Spans("8-0", start_ns=1)
+    untimed.chat(untimed.rollout(0, **{"gym.time.known": False}), 0, 0, **{"gym.time.known": False})
+    timed = Spans("9-0")
+    timed.add("s", None, 0, 1.5005)
+    events = events_of(written(tmp_path / "t.json", untimed.spans(), timed.spans()))
+    assert [event["dur"] for event in events if event["ph"] == "X"] == [1500.5]
+
+
+def test_workers_of_two_hosts_with_one_pid_are_two() -> None:
+    rollouts = rollouts_of_a_run()
+    for number, rollout in enumerate(rollouts):
+        rollout.spans[0].resource = {"host.name": f"node{number % 2}", "process.pid": 7}
+    [run] = overview(rollouts, "worker")
+    assert [track.name for track in run.tracks[1:]] == [
+        "host.name node0 process.pid 7",
+        "host.name node1 process.pid 7",
+    ]
+    assert run.tracks[1].lanes[0][0].name == "rollout 0-0"

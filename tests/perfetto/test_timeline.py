@@ -244,3 +244,70 @@ def _checked(slices: list[Any], within: Slice | None) -> int:
         number += 1 + _checked(each.children, each)
         before = each
     return number
+
+
+def test_agents_that_are_each_others_parents_are_shown() -> None:
+    made = Spans()
+    root = made.rollout()
+    one = made.agent(root, 1, 9, "one")
+    other = made.agent(one, 2, 8, "other")
+    one.parent_span_id = other.span_id
+    assert {each.name for each in all_of(process_of(made.spans()).tracks)} >= {"invoke_agent one", "invoke_agent other"}
+
+
+def test_two_subagents_of_one_name_are_two_groups() -> None:
+    made = Spans()
+    root = made.rollout()
+    turn = made.agent(root, 1, 99)
+    for call_id in ("a", "b"):
+        tool = made.tool(turn, 2, 50, call_id)
+        made.chat(made.agent(tool, 3, 40, "worker"), 4, 30, gen_ai__usage__input_tokens=100)
+    groups = [each.name for each in process_of(made.spans()).tracks if each.tracks]
+    assert groups == ["subagent worker", "subagent worker b"]
+
+
+def test_structured_prompts_are_cut_at_every_depth_and_long_lists_say_their_length() -> None:
+    made = Spans()
+    messages = [{"role": "user", "parts": [{"content": "x" * 5000}]} for _ in range(40)]
+    made.chat(made.rollout(), 1, 2, gen_ai__input__messages=messages)
+    [call] = [one for one in all_of(process_of(made.spans()).tracks) if one.name == "chat toy-1"]
+    shown = call.args["gen_ai.input.messages"]
+    assert shown[0]["parts"][0]["content"].endswith("… (5,000 characters)")
+    assert (len(shown), shown[-1]) == (17, "… (40 items)")
+
+
+def test_twelve_calls_at_once_lead_to_their_tools() -> None:
+    made = Spans()
+    root = made.rollout()
+    for number in range(12):
+        made.chat(root, 1 + number / 100, 20, gym__output__items=f'[{{"call_id":"t{number}"}}]')
+    for number in range(12):
+        made.tool(root, 30, 40, f"t{number}")
+    assert len(arrows(process_of(made.spans()))) == 12
+
+
+def test_a_retry_is_found_with_another_call_between() -> None:
+    made = Spans()
+    root = made.rollout()
+    made.chat(root, 1, 2, failed=True, gym__request__body='{"a":1}')
+    made.chat(root, 3, 4, gym__request__body='{"b":1}')
+    made.chat(root, 5, 6, gym__request__body='{"a":1}')
+    assert arrows(process_of(made.spans())) == [("chat toy-1 1", "chat toy-1 5")]
+
+
+def test_calls_and_tools_say_agent_and_step() -> None:
+    tools = track(process_of(everything()).tracks, "tools").lanes
+    assert {(one.args["agent"], one.args["step"]) for lane in tools for one in lane if "step" in one.args} == {
+        ("main", 1),
+        ("main", 2),
+    }
+
+
+def test_a_clients_own_span_of_a_captured_call_has_a_category_of_its_own() -> None:
+    made = Spans()
+    outer = made.chat(made.rollout(), 1, 11, gen_ai__usage__input_tokens=100)
+    del outer.attributes["gym.model_call.id"]
+    made.chat(outer, 2, 10)
+    [lane] = track(process_of(made.spans()).tracks, "model calls").lanes
+    assert isinstance(lane[0], Slice)
+    assert [one.category for one in (lane[0], *lane[0].children)] == ["client calls", "model calls"]

@@ -70,8 +70,8 @@ def _row_of(rollout: RolloutSpans) -> _Row | None:
         start_ns, end_ns = min(start_ns, root.start_ns), end_ns if root.end_ns is None else max(root.end_ns, start_ns)
     status = status_of(counting)
     reward = reward_of(executions, counting)
-    calls = _intervals(span for span in counting.spans if is_model_call(span))
-    tools = _intervals(span for span in counting.spans if is_tool(span))
+    calls = _intervals((span for span in counting.spans if is_model_call(span)), end_ns)
+    tools = _intervals((span for span in counting.spans if is_tool(span)), end_ns)
     args: dict[str, Any] = {"rollout_id": rollout.rollout_id, "model_calls": len(calls), "tool_calls": len(tools)}
     for name, value in (("reward", reward), ("status", status), ("run_id", rollout.run_id)):
         if value is not None:
@@ -90,9 +90,13 @@ def _worker_of(execution: Execution) -> str | None:
     return next(filter(None, told), None)
 
 
-def _intervals(spans: Iterable[StoredSpan]) -> list[tuple[int, int]]:
-    """Those whose times are known."""
-    return [(span.start_ns, last_moment(span)) for span in spans if span.attributes.get(names.TIME_KNOWN) is not False]
+def _intervals(spans: Iterable[StoredSpan], last_ns: int) -> list[tuple[int, int]]:
+    """Those whose times are known; what never ended lasts to the end."""
+    return [
+        (span.start_ns, last_ns if span.end_ns is None else max(span.end_ns, span.start_ns))
+        for span in spans
+        if span.attributes.get(names.TIME_KNOWN) is not False
+    ]
 
 
 def _phases(calls: Sequence[tuple[int, int]], tools: Sequence[tuple[int, int]], within: Slice) -> Iterator[Slice]:
