@@ -42,7 +42,7 @@ def test_slowest_tools_time_by_kind_tokens_per_second_and_cache_hits(answers: li
     assert speed["model"] == "chat toy-1"
     assert speed["tokens_per_s"] > 0
     assert [(row["agent"], row["step"], row["hit_rate"] and round(row["hit_rate"], 2)) for row in hits] == [
-        ("explorer e1", None, None),
+        ("explorer e1", 1, None),
         ("main", 1, 0.6),
         ("main", 2, 0.83),
     ]
