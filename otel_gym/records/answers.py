@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import field
 
-from otel_gym.records.output import said_item
+from otel_gym.records.said import said_item
 from otel_gym.wire.items.shapes import CALL_TYPES, OUTPUT_TYPES, Item
 
 RESULT_TYPES = frozenset(OUTPUT_TYPES.values())

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from otel_gym.records.output import CONTEXT_BOUNDARY, EXECUTION, STEP_NO
+from otel_gym.records.output import CONTEXT_BOUNDARY
+from otel_gym.records.said import EXECUTION, STEP_NO
 from otel_gym.wire.items.responses import input_items
 from otel_gym.wire.items.shapes import CALL_TYPES, Item
 

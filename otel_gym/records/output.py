@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from otel_gym.records.said import EXECUTION, STEP_NO, said_item
 from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult, UserMessage
 from otel_gym.wire.items.shapes import OUTPUT_TYPES, Item
 
 CONTEXT_BOUNDARY = "context_boundary"
-STEP_NO = "agent_step_no"
-EXECUTION = "execution"
 
 
 def output_of(entries: Iterable[Entry]) -> Iterator[Item]:
@@ -33,16 +32,6 @@ def items_of_step(step: AgentStep, number: int) -> Iterator[Item]:
         yield said
     for result in step.results:
         yield _output_item(result, types, number)
-
-
-def said_item(item: Item) -> Item:
-    """The item as a model or user said it: its type is a text, and nothing in it goes by a name of ours."""
-    said = dict(item)
-    for name in (STEP_NO, EXECUTION):
-        said.pop(name, None)
-    if not isinstance(said.get("type", ""), str):
-        said["type"] = str(said["type"])
-    return said
 
 
 def boundary_item(boundary: ContextBoundary) -> Item:

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import field
 
+from otel_gym.records.answers import Answer
 from otel_gym.wire.items.shapes import CALL_TYPES, Item
 from otel_gym.wire.usage import UNKNOWN, TokenStats
-
-if TYPE_CHECKING:
-    from otel_gym.records.answers import Answer
 
 
 class ToolResult(msgspec.Struct):

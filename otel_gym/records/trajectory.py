@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from otel_gym.records.output import EXECUTION, output_of
+from otel_gym.records.output import output_of
+from otel_gym.records.said import EXECUTION
 from otel_gym.records.steps import AgentStep, Entry
 from otel_gym.wire.items.shapes import Item
 from otel_gym.wire.usage import TokenStats, sum_of_known

@@ -11,7 +11,8 @@ from typing import Any
 
 from otel_gym.content import finite_number, known
 from otel_gym.records.answers import RESULT_TYPES, Answer
-from otel_gym.records.output import CONTEXT_BOUNDARY, EXECUTION, STEP_NO, boundary_item, said_item
+from otel_gym.records.output import CONTEXT_BOUNDARY, boundary_item
+from otel_gym.records.said import EXECUTION, STEP_NO, said_item
 from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult, UserMessage, unix_nano
 from otel_gym.store.json_text import parsed
 from otel_gym.views.atif_content import Media, content_of, joined
