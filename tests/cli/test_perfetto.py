@@ -76,7 +76,13 @@ def test_what_cannot_be_done_is_said(
 def viewing(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`otel-gym perfetto --print-url`, and the address that it prints."""
     command = [sys.executable, "-m", "otel_gym.cli", "perfetto", "--print-url", *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run behind nohup
+    )
     try:
         assert process.stdout is not None
         yield process, process.stdout.readline().strip()
