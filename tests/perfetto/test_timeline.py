@@ -311,3 +311,13 @@ def test_a_clients_own_span_of_a_captured_call_has_a_category_of_its_own() -> No
     [lane] = track(process_of(made.spans()).tracks, "model calls").lanes
     assert isinstance(lane[0], Slice)
     assert [one.category for one in (lane[0], *lane[0].children)] == ["client calls", "model calls"]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000/seed_session", "http://gym:1/weather/verify?x=1"])
+def test_requests_to_an_environment_have_a_track(url: str) -> None:
+    made = Spans()
+    root = made.rollout()
+    made.add("POST", root, 1, 2, {"url.full": url}, kind=3)
+    made.add("POST", root, 3, 4, {"url.full": "http://127.0.0.1:8000/weather"}, kind=3)
+    tracks = process_of(made.spans()).tracks
+    assert [len(track(tracks, name).lanes[0]) for name in ("environment", "other spans")] == [1, 1]

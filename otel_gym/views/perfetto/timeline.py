@@ -11,7 +11,7 @@ from otel_gym import conventions as names
 from otel_gym.content import safe_text
 from otel_gym.store.executions import Execution, Executions, ids_of
 from otel_gym.store.reader import RolloutSpans
-from otel_gym.store.span import KIND_SERVER, STATUS_ERROR, StoredSpan
+from otel_gym.store.span import KIND_CLIENT, KIND_SERVER, STATUS_ERROR, StoredSpan
 from otel_gym.views.agent_tree import OPERATION, Agent, AgentTree, is_agent, is_step, text_of
 from otel_gym.views.layers import without_client_layer
 from otel_gym.views.perfetto.arguments import ArgsMode, args_of
@@ -36,6 +36,9 @@ _ORDER = (AGENT, MODEL, TOOL, ENVIRONMENT, HTTP, OTHER)
 # Perfetto's times are signed.
 _LATEST_NS = 2**63 - 1
 _INFERENCE = frozenset({"chat", "generate_content", "text_completion"})
+# What NeMo Gym's agents, and gyms like it, ask of an environment's or a resources server.
+_ENVIRONMENT_PATHS = frozenset({"seed_session", "reset", "step", "verify", "close"})
+_URLS = ("url.full", "http.url", "url.path", "http.target")
 # Servers' spans of the ends of a request: noise beside the request itself.
 _ASGI_NOISE = (" http send", " http receive")
 
@@ -258,9 +261,14 @@ def _kind_of(span: StoredSpan) -> str:
         return AGENT
     if span.kind == KIND_SERVER or span.name.endswith(_ASGI_NOISE):
         return HTTP
-    if text_of(span, "gym.environment.call") is not None:
-        return ENVIRONMENT
-    return OTHER
+    return ENVIRONMENT if span.kind == KIND_CLIENT and _asks_environment(span) else OTHER
+
+
+def _asks_environment(span: StoredSpan) -> bool:
+    """By the last part of the path that was asked for."""
+    urls = (text_of(span, name) for name in _URLS)
+    path = next(filter(None, urls), span.name).partition("?")[0]
+    return path.rstrip("/").rpartition("/")[2] in _ENVIRONMENT_PATHS
 
 
 def last_moment(span: StoredSpan) -> int:
