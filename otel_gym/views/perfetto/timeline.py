@@ -37,7 +37,7 @@ _ORDER = (AGENT, MODEL, TOOL, ENVIRONMENT, HTTP, OTHER)
 _LATEST_NS = 2**63 - 1
 _INFERENCE = frozenset({"chat", "generate_content", "text_completion"})
 # What NeMo Gym's agents, and gyms like it, ask of an environment's or a resources server.
-_ENVIRONMENT_PATHS = frozenset({"seed_session", "reset", "step", "verify", "close"})
+_ENVIRONMENT_PATHS = frozenset({"seed_session", "reset", "step", "verify", "close", "close_session"})
 _URLS = ("url.full", "http.url", "url.path", "http.target")
 # Servers' spans of the ends of a request: noise beside the request itself.
 _ASGI_NOISE = (" http send", " http receive")
