@@ -94,7 +94,7 @@ def test_small_stores_and_files_of_many_rollouts_are_written_by_one_process(
     assert workers_for(open_store(store)) == 1
     monkeypatch.setattr(parallel, "_LEAST_ROLLOUTS", 10)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)), raising=False)
-    assert workers_for(open_store(store)) == 3
+    assert workers_for(open_store(store)) == 2
     lines = tmp_path / "all.jsonl"
     lines.write_bytes(b"".join(file.read_bytes() for file in sorted(store.rglob("*.jsonl"))))
     assert workers_for(open_store(lines)) == 1

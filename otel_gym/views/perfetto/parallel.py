@@ -26,8 +26,8 @@ from otel_gym.views.perfetto.timeline import Shown
 # A process takes half a second to begin; fewer rollouts than these are sooner written by one.
 _LEAST_ROLLOUTS = 1000
 _PARTS_EACH = 4
-# Each of them takes 75 MB, whatever the store.
-_MOST_WORKERS = 3
+# Each of them takes 75 MB, and 100 MB of a store of a hundred thousand rollouts.
+_MOST_WORKERS = 2
 
 Runs = frozenset[str | None]
 
