@@ -21,12 +21,12 @@ from otel_gym.cli.common import (
     say,
 )
 from otel_gym.cli.formats import counted
-from otel_gym.cli.traces import TraceArgs, WantedTrace, checked_rows, write_wanted
+from otel_gym.cli.traces import TraceArgs, WantedTrace, WholeRun, checked_rows, write_wanted
 from otel_gym.cli.writing import not_written, write_files
 from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.views.attempts import LaterAttempts, counting_rollouts
 from otel_gym.views.counted_calls import counted_calls, model_call_rows
-from otel_gym.views.json_lines import Row, print_json_lines, write_json_lines
+from otel_gym.views.json_lines import Row, is_stream, print_json_lines, write_json_lines
 from otel_gym.views.selection import NO_RUN, selected_rollouts
 
 app = typer.Typer(
@@ -207,9 +207,7 @@ def perfetto(
     ] = Path("rollouts.pftrace"),
     args: TraceArgs = "full",
     http: Http = False,
-    whole_run: Annotated[
-        bool, typer.Option("--overview", help="All rollouts on one time axis, a row each: stragglers, idle gaps.")
-    ] = False,
+    whole_run: WholeRun = False,
     rows: Annotated[
         str | None,
         typer.Option(
@@ -277,8 +275,7 @@ def _write_parquet(rows: Iterable[Row], path: Path) -> int:
 
 def _format(named: str | None, output: Path | None) -> str:
     if named is None:
-        is_no_file = output is None or (output.exists() and not output.is_file())  # a FIFO, a device
-        suffix = "" if output is None or is_no_file else output.suffix
+        suffix = "" if output is None or is_stream(output) else output.suffix
         if suffix not in FORMAT_OF_SUFFIX:
             raise CommandError(f"{output}: no format is named {suffix}; give --format jsonl or parquet, or name it so")
         return FORMAT_OF_SUFFIX[suffix]

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from otel_gym.cli.common import CommandError, Directory, Run, open_store, said_failures, say, say_damage
-from otel_gym.cli.traces import Http, TraceArgs, WantedTrace, checked_rows, write_wanted
+from otel_gym.cli.traces import Http, TraceArgs, WantedTrace, WholeRun, checked_rows, write_wanted
 from otel_gym.cli.writing import tidied_when_ended
 from otel_gym.store.reader import Store
 
@@ -27,9 +27,7 @@ def perfetto(
     ] = None,
     args: TraceArgs = "full",
     http: Http = False,
-    whole_run: Annotated[
-        bool, typer.Option("--overview", help="All rollouts on one time axis, a row each: stragglers, idle gaps.")
-    ] = False,
+    whole_run: WholeRun = False,
     online: Annotated[
         bool, typer.Option("--online", help="In the public UI at ui.perfetto.dev, which reads the trace from here.")
     ] = False,

@@ -18,7 +18,8 @@ from rich.text import Text
 
 from otel_gym.cli.formats import UNKNOWN, count, counted, milliseconds, number, share, utc
 from otel_gym.content import printable
-from otel_gym.views.summary import UNFINISHED, RolloutSummary, RunStatistics
+from otel_gym.store.executions import UNFINISHED
+from otel_gym.views.summary import RolloutSummary, RunStatistics
 
 STATUS_STYLES = {"ok": "green", "error": "red", UNFINISHED: "yellow"}
 # A terminal below this leaves out what can best be missed.

@@ -77,6 +77,7 @@ def check_ui(*, online: bool) -> None:
 
 
 def trace_app(trace: Path, *, online: bool, stays: bool) -> _LastRequest:
+    """Gives the trace, and unless ``online`` the UI. ``stays``: it is never over."""
 
     async def give_trace(request: object) -> FileResponse:
         return FileResponse(trace, media_type="application/octet-stream")

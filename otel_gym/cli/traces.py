@@ -13,7 +13,7 @@ from otel_gym.cli.common import CommandError, progress
 from otel_gym.cli.writing import not_written, tidied_when_ended, without_collector
 from otel_gym.store.reader import Store
 from otel_gym.views.attempts import LaterAttempts, counting_rollouts
-from otel_gym.views.json_lines import replacing
+from otel_gym.views.json_lines import is_stream, replacing
 from otel_gym.views.selection import NO_RUN, resolve_run, selected_rollouts
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 TraceArgs = Annotated[
     str,
     typer.Option("--args", help="What stands beside a slice: none, ids and usage, or all.", metavar="none|ids|full"),
+]
+WholeRun = Annotated[
+    bool, typer.Option("--overview", help="All rollouts on one time axis, a row each: stragglers, idle gaps.")
 ]
 Http = Annotated[bool, typer.Option("--http", help="Also the spans of HTTP servers.")]
 
@@ -69,8 +72,8 @@ def write_wanted(store: Store, wanted: WantedTrace, output: Path) -> int:
     shown = Shown(cast("ArgsMode", wanted.args), wanted.http)
     is_named = bool(wanted.rollouts) or wanted.run == NO_RUN
 
-    is_one_stream = output.exists() and not output.is_file()
-    workers = 1 if is_named or wanted.rows is not None or is_one_stream else workers_for(store)
+    is_one_process = is_named or wanted.rows is not None or is_stream(output)
+    workers = 1 if is_one_process else workers_for(store)
 
     def made() -> Iterator[Process]:
         selected = selected_rollouts(store, wanted.rollouts, wanted.run, advancing)

@@ -14,9 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from otel_gym.conventions import ROLLOUT_SPAN
-from otel_gym.store.span import StoredSpan
+from otel_gym.store.span import STATUS_ERROR, StoredSpan
 
 SpanIds = tuple[str, str]
+
+UNFINISHED = "unfinished"
 
 
 @dataclass(slots=True)
@@ -29,6 +31,15 @@ class Execution:
     @property
     def is_finished(self) -> bool:
         return self.root is not None and self.root.end_ns is not None
+
+    @property
+    def status(self) -> str | None:
+        """ok, error or unfinished, by its root; without one unfinished if a span is, else not told."""
+        if self.root is None:
+            return UNFINISHED if any(span.end_ns is None for span in self.spans) else None
+        if self.root.end_ns is None:
+            return UNFINISHED
+        return "error" if self.root.status == STATUS_ERROR else "ok"
 
 
 @dataclass(slots=True)

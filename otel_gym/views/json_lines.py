@@ -45,7 +45,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A link is followed, and what is no regular file (a FIFO, a device) is written into.
     """
-    if path.exists() and (not path.is_file() or _is_device_path(path)):
+    if is_stream(path) or (path.exists() and _is_device_path(path)):
         yield path
         return
     target = path.resolve()
@@ -55,6 +55,11 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def is_stream(path: Path) -> bool:
+    """What is there is no regular file, but a FIFO or a device: it is written once, from beginning to end."""
+    return path.exists() and not path.is_file()
 
 
 def _is_device_path(path: Path) -> bool:

@@ -24,10 +24,13 @@ def is_model_call(span: StoredSpan) -> bool:
 
     A client's own span that tells of no answer (a 404, no connection) may never have reached one.
     """
+    return asks_model(span) and (MODEL_CALL_ID in span.attributes or _has_answer(span) or _failed_in_atif(span))
+
+
+def asks_model(span: StoredSpan) -> bool:
+    """Whether the span tells of a call of a model, also of one that may never have reached a server."""
     operation = span.attributes.get("gen_ai.operation.name")
-    if not isinstance(operation, str) or operation not in _INFERENCE:
-        return False
-    return MODEL_CALL_ID in span.attributes or _has_answer(span) or _failed_in_atif(span)
+    return isinstance(operation, str) and operation in _INFERENCE
 
 
 def _has_answer(span: StoredSpan) -> bool:

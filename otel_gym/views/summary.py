@@ -15,15 +15,14 @@ from otel_gym.conventions import MODEL_CALL_ID, REQUEST_HEADER, TIME_KNOWN, UNAS
 from otel_gym.identity import indices_from_rollout_id
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.records.retries import Attempt, logical_calls
+from otel_gym.store.executions import Execution
 from otel_gym.store.reader import RolloutSpans, natural_key
-from otel_gym.store.span import STATUS_ERROR, StoredSpan
+from otel_gym.store.span import StoredSpan
 from otel_gym.views.agent_tree import text_of
 from otel_gym.views.layers import is_model_call, without_client_layer
 from otel_gym.views.model_calls import model_call_records
 from otel_gym.views.rewards import reward_of
 from otel_gym.wire.usage import sum_of_known
-
-UNFINISHED = "unfinished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ def summarize_rollout(rollout: RolloutSpans) -> RolloutSummary:
         cached_tokens=sum_of_known(record.cached_tokens for record in answers),
         started_at=_started_at(root or execution.spans[0]),
         duration_ms=_duration_ms(root, execution.spans),
-        status=_status(root, execution.spans),
+        status=Execution(root, execution.spans).status,
         reward=reward_of(executions, executions.counting),
         executions=len(executions.all),
         unfinished=sum(span.end_ns is None for span in execution.spans),
@@ -263,14 +262,6 @@ def _duration_ms(root: StoredSpan | None, spans: Sequence[StoredSpan]) -> float 
         return None if root.end_ns is None else (root.end_ns - root.start_ns) / 10**6
     ends = [span.end_ns for span in spans if span.end_ns is not None]
     return (max(ends) - spans[0].start_ns) / 10**6 if ends else None
-
-
-def _status(root: StoredSpan | None, spans: Sequence[StoredSpan]) -> str | None:
-    if root is None:
-        return UNFINISHED if any(span.end_ns is None for span in spans) else None
-    if root.end_ns is None:
-        return UNFINISHED
-    return "error" if root.status == STATUS_ERROR else "ok"
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,18 @@ from otel_gym.views.perfetto.timeline import Shown
 BENCH = Path(__file__).parents[2] / "bench"
 
 
-@pytest.fixture(scope="session")
-def engine() -> Iterator[Any]:
+def of_bench(name: str) -> Any:
+    """A module of bench/, whose own folder is on the path only while it is loaded."""
     sys.path.append(str(BENCH))
     try:
-        import trace_engine
+        return import_module(name)
     finally:
         sys.path.remove(str(BENCH))
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Any]:
+    trace_engine = of_bench("trace_engine")
     lacking = trace_engine.missing()
     if lacking is not None:
         pytest.skip(f"Perfetto's engine does not run here: {lacking}")
@@ -36,12 +42,8 @@ Load = Callable[..., list[Process]]
 
 def differences_of(engine: Any, made: list[Process], name: str) -> list[str]:
     """Of what the engine shows, and what it was to show."""
-    sys.path.append(str(BENCH))
-    try:
-        from trace_check import differences
-    finally:
-        sys.path.remove(str(BENCH))
-    return differences(engine, made, exact="pftrace" in name)
+    problems: list[str] = of_bench("trace_check").differences(engine, made, exact="pftrace" in name)
+    return problems
 
 
 @pytest.fixture(params=["pftrace", "json", "pftrace.gz", "json.gz"])

@@ -73,6 +73,13 @@ def test_one_run_alone(store: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_a_run_of_which_nothing_is_there_is_an_empty_trace(store: Path, tmp_path: Path) -> None:
+    for name in ("t.json", "t.pftrace"):
+        runs = frozenset(["run-9"])
+        assert write_trace_of_store(open_store(store), tmp_path / name, name, Shown(), 2, runs) == (0, [])
+    assert json.loads((tmp_path / "t.json").read_bytes()) == []
+
+
 def test_damage_that_a_process_met_is_told(store: Path, tmp_path: Path) -> None:
     file = store / "spans" / "rollout_id=25-0" / "a.jsonl"
     file.write_bytes(file.read_bytes().replace(b'"rollout"', b'"rollout', 1))

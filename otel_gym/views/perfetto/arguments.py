@@ -11,7 +11,6 @@ from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.views.perfetto.shapes import Args
 
 ArgsMode = Literal["none", "ids", "full"]
-ARGS_MODES = ("none", "ids", "full")
 
 # So much of a text is shown; a trace of whole prompts stalls the browser.
 SHOWN_CHARACTERS = 256

@@ -23,7 +23,6 @@ _BATCH = 1024
 # 52 days; a double of as many microseconds still tells apart what is a nanosecond apart.
 _EXACT_NS = 2**52
 
-
 # Of the slice around one: its start, and by how much it begins late.
 _Parent = tuple[int, int]
 
@@ -63,8 +62,6 @@ class ChromeJsonWriter:
         self._about("process_name", "name", process.name, 0)
         self._about("process_sort_index", "sort_index", self._pid, 0)
         self._tracks(process.tracks, "")
-        if len(self._lines) >= _BATCH:
-            self._flush()
 
     def _tracks(self, tracks: list[Track], prefix: str) -> None:
         for track in tracks:
@@ -76,6 +73,8 @@ class ChromeJsonWriter:
                 self._lane(lane)
             for counter in track.counters:
                 self._counter(counter, prefix)
+            if len(self._lines) >= _BATCH:
+                self._flush()
 
     def _lane(self, lane: Lane) -> None:
         place = f'"pid":{self._pid},"tid":{self._tids}'

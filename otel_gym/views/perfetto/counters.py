@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from otel_gym.store.span import StoredSpan
 from otel_gym.views.perfetto.flows import Call
 from otel_gym.views.perfetto.shapes import Counter
 from otel_gym.views.perfetto.stages import first_content_ns
+from otel_gym.wire.usage import token_count
 
 _INPUT = "gen_ai.usage.input_tokens"
 _OUTPUT = "gen_ai.usage.output_tokens"
@@ -28,23 +29,24 @@ def counters_of_group(calls: Sequence[Call]) -> list[Counter]:
 
 def counters_of_rollout(calls: Sequence[Call]) -> list[Counter]:
     counters = [
-        Counter("concurrent calls", "calls", _sums([*_steps(calls)])),
-        Counter("output tokens/s", "tokens/s", _sums([*_rates(calls)])),
-        Counter("cumulative tokens", "tokens", _sums([*_totals(calls)])),
+        Counter("concurrent calls", "calls", at_once((call.slice.start_ns, call.slice.end_ns) for call in calls)),
+        Counter("output tokens/s", "tokens/s", _sums(_rates(calls))),
+        Counter("cumulative tokens", "tokens", _sums(_totals(calls))),
     ]
     return [counter for counter in counters if counter.points]
 
 
-_Steps = list[tuple[int, float]]
+def at_once(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, float]]:
+    """How many of them there are, a point for each time at which that changes."""
+    return _sums([edge for start, end in intervals for edge in ((start, 1), (end, -1))])
 
 
-def _steps(calls: Sequence[Call]) -> _Steps:
-    return [point for call in calls for point in ((call.slice.start_ns, 1), (call.slice.end_ns, -1))]
+_Changes = list[tuple[int, float]]
 
 
-def _rates(calls: Sequence[Call]) -> _Steps:
+def _rates(calls: Sequence[Call]) -> _Changes:
     """From a call's first token, or where that is unknown its start, to its end."""
-    changes: _Steps = []
+    changes: _Changes = []
     for call in calls:
         tokens = _count(call.span, _OUTPUT)
         start = first_content_ns(call.span) or call.slice.start_ns
@@ -55,8 +57,8 @@ def _rates(calls: Sequence[Call]) -> _Steps:
     return changes
 
 
-def _totals(calls: Sequence[Call]) -> _Steps:
-    changes: _Steps = []
+def _totals(calls: Sequence[Call]) -> _Changes:
+    changes: _Changes = []
     for call in calls:
         told = [tokens for name in (_INPUT, _OUTPUT) if (tokens := _count(call.span, name)) is not None]
         if told:
@@ -64,10 +66,10 @@ def _totals(calls: Sequence[Call]) -> _Steps:
     return changes
 
 
-def _sums(changes: _Steps) -> list[tuple[int, float]]:
+def _sums(changes: _Changes) -> list[tuple[int, float]]:
     """The running sum, a point for each time."""
     points: dict[int, float] = {}
-    total = 0.0
+    total: float = 0
     for time_ns, change in sorted(changes):
         total += change
         points[time_ns] = max(round(total, 6), 0)
@@ -75,5 +77,4 @@ def _sums(changes: _Steps) -> list[tuple[int, float]]:
 
 
 def _count(span: StoredSpan, name: str) -> int | None:
-    value = span.attributes.get(name)
-    return value if type(value) is int and value >= 0 else None
+    return token_count(span.attributes.get(name))

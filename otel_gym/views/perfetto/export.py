@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from otel_gym.store.reader import RolloutSpans
+from otel_gym.views.json_lines import is_stream
 from otel_gym.views.perfetto.chrome_json import ChromeJsonWriter, StartsTooEarlyError
 from otel_gym.views.perfetto.flows import FlowIds
 from otel_gym.views.perfetto.pftrace import PftraceWriter
@@ -60,7 +61,7 @@ def write_trace(processes_again: Callable[[], Iterable[Process]], path: Path, na
         with opened(path, name) as file:
             return write_processes(PftraceWriter(file.write), processes_again())
     base_ns: int | None = None
-    if path.exists() and not path.is_file():  # a FIFO is not begun anew
+    if is_stream(path):
         base_ns = min((start for process in processes_again() if (start := process.start_ns()) is not None), default=0)
     while True:
         with opened(path, name) as file:

@@ -11,7 +11,7 @@ import msgspec
 from otel_gym import conventions as names
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.views.agent_tree import CALL_ID, is_agent, text_of
-from otel_gym.views.perfetto.shapes import Slice
+from otel_gym.views.perfetto.shapes import MODEL, TOOL, Slice
 
 _RETRY_COUNT = names.REQUEST_HEADER + "x-stainless-retry-count"
 _ANSWERS = (names.OUTPUT_ITEMS, names.RESPONSE_BODY, "gen_ai.output.messages")
@@ -50,9 +50,9 @@ class Group:
 
     def take(self, span: StoredSpan, made: Slice, kind: str) -> None:
         """Asked in the order of time."""
-        if kind == "model calls":
+        if kind == MODEL:
             self.calls.append(Call(span, made))
-        elif kind == "tools":
+        elif kind == TOOL:
             self.tools.append(Call(span, made))
         elif is_agent(span):
             self.turns.append(made)

@@ -13,13 +13,13 @@ from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import StoredSpan
 from otel_gym.views.agent_tree import is_tool
 from otel_gym.views.layers import is_model_call
+from otel_gym.views.perfetto.counters import at_once
 from otel_gym.views.perfetto.lanes import Lanes
 from otel_gym.views.perfetto.shapes import Counter, Process, Slice, Track
-from otel_gym.views.perfetto.timeline import last_moment, status_of
+from otel_gym.views.perfetto.timeline import last_moment
 from otel_gym.views.rewards import reward_of
 
 Rows = Literal["rollout", "worker"]
-ROWS = ("rollout", "worker")
 
 _ROLLOUT, _PHASE = "rollout", "phase"
 # Where a root names the process that ran it: the first of these of which it has some.
@@ -45,9 +45,6 @@ def overview(rollouts: Iterable[RolloutSpans], rows: Rows = "rollout") -> Iterat
             rows_of_run.append(row)
     for run_id, of_run in runs.items():
         of_run.sort(key=lambda row: (row.made.start_ns, row.rollout))
-        if rows == "worker":  # else the row says which rollout it is
-            for row in of_run:
-                row.made.name = f"rollout {row.rollout}"
         tracks = _by_worker(of_run) if rows == "worker" else [Track(row.rollout, [[row.made]]) for row in of_run]
         name = "rollouts of no run" if run_id is None else f"run {run_id}"
         left_out = f", {untimed[run_id]} more without times" if run_id in untimed else ""
@@ -66,9 +63,9 @@ def _row_of(rollout: RolloutSpans) -> _Row | None:
         return None  # a root without times of its own has those of its source's file
     start_ns = min(span.start_ns for span in timed)
     end_ns = max(map(last_moment, timed))
-    if root is not None and root in timed:
-        start_ns, end_ns = min(start_ns, root.start_ns), end_ns if root.end_ns is None else max(root.end_ns, start_ns)
-    status = status_of(counting)
+    if root is not None and root in timed and root.end_ns is not None:
+        end_ns = max(root.end_ns, start_ns)
+    status = counting.status
     reward = reward_of(executions, counting)
     calls = _intervals((span for span in counting.spans if is_model_call(span)), end_ns)
     tools = _intervals((span for span in counting.spans if is_tool(span)), end_ns)
@@ -123,6 +120,7 @@ def _by_worker(rows: Sequence[_Row]) -> list[Track]:
     """A row each, more of them where a worker ran several rollouts at once; without a name all are of one worker."""
     workers: dict[str, Lanes] = {}
     for row in rows:
+        row.made.name = f"rollout {row.rollout}"  # which the row does not say
         workers.setdefault(row.worker or "rollouts", Lanes()).add(row.made, None)
     return [Track(name, lanes.lanes) for name, lanes in workers.items()]
 
@@ -131,20 +129,10 @@ def _counters(rows: Sequence[_Row]) -> list[Counter]:
     rollouts = [(row.made.start_ns, row.made.end_ns) for row in rows]
     calls = [interval for row in rows for interval in row.calls]
     return [
-        Counter(name, unit, _running(intervals))
+        Counter(name, unit, at_once(intervals))
         for name, unit, intervals in (
             ("concurrent rollouts", "rollouts", rollouts),
             ("concurrent model calls", "calls", calls),
         )
         if intervals
     ]
-
-
-def _running(intervals: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
-    edges = sorted(edge for start, end in intervals for edge in ((start, 1), (end, -1)))
-    points: dict[int, float] = {}
-    number = 0
-    for time_ns, change in edges:
-        number += change
-        points[time_ns] = number
-    return list(points.items())

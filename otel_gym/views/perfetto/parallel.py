@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
@@ -34,14 +35,16 @@ Runs = frozenset[str | None]
 
 @dataclass(frozen=True, slots=True)
 class _Part:
+    """``base_ns``: where the times of a JSON trace begin; None for Perfetto's own format."""
+
     directory: Path
     rollout_ids: Sequence[str]
     runs: Runs | None
     first_run: str | None
     shown: Shown
-    number: int
-    path: Path
     base_ns: int | None
+    number: int = 0
+    path: Path = Path()
 
 
 def workers_for(store: Store) -> int:
@@ -65,45 +68,37 @@ def write_trace_of_store(
 
     ``steps`` is what the numbers of the parts are drawn through.
     """
-    first = next(_counting(store, store.rollout_ids(), runs), None)
-    base_ns = None if first is None or not is_json_name(name) else first.spans[0].start_ns - EARLIER_NS
-    run_id = None if first is None else first.run_id
+    ids = store.rollout_ids()
+    first = next(_counting(store, LaterAttempts(store), ids, runs), None)
+    base_ns = 0 if first is None else first.spans[0].start_ns - EARLIER_NS
+    whole = _Part(
+        store.directory,
+        ids,
+        runs,
+        None if first is None else first.run_id,
+        shown,
+        base_ns if is_json_name(name) else None,
+    )
     while True:
         try:
             with opened(path, name) as file:
-                return _write_parts(store, file, name, shown, workers, runs, run_id, base_ns, steps)
+                return _write_parts(whole, file, workers, steps)
         except StartsTooEarlyError as early:
-            base_ns = early.start_ns - EARLIER_NS
+            whole = replace(whole, base_ns=early.start_ns - EARLIER_NS)
 
 
 def _write_parts(
-    store: Store,
-    file: IO[bytes],
-    name: str,
-    shown: Shown,
-    workers: int,
-    runs: Runs | None,
-    first_run: str | None,
-    base_ns: int | None,
-    steps: Callable[[Sequence[int]], Iterator[int]],
+    whole: _Part, file: IO[bytes], workers: int, steps: Callable[[Sequence[int]], Iterator[int]]
 ) -> tuple[int, list[Damage]]:
-    ids = store.rollout_ids()
-    size = -(-len(ids) // (workers * _PARTS_EACH))
-    starts = range(0, len(ids), size)
-    number, damage, has_events = 0, list[Damage](), False
-    is_json = is_json_name(name)
-    file.write(b"[" if is_json else b"")
+    number, damage = 0, dict[Damage, None]()
+    before, between, behind = (b"", b"", b"") if whole.base_ns is None else (b"\n", b",\n", b"\n]\n")
+    file.write(b"" if whole.base_ns is None else b"[")
     context = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory(prefix="otel_gym_trace_") as folder,
         ProcessPoolExecutor(workers, mp_context=context) as pool,
     ):
-        parts = [
-            _Part(
-                store.directory, ids[at : at + size], runs, first_run, shown, place, Path(folder, str(place)), base_ns
-            )
-            for place, at in enumerate(starts)
-        ]
+        parts = list(_parts_of(whole, workers * _PARTS_EACH, Path(folder)))
         waiting: list[Future[tuple[int, list[Damage]]]] = []
         try:
             with _ignoring_interrupts():
@@ -111,11 +106,11 @@ def _write_parts(
             for place in steps(range(len(parts))):
                 written, found = waiting[place].result()
                 number += written
-                damage += found
-                if is_json and parts[place].path.stat().st_size:
-                    file.write(b",\n" if has_events else b"\n")
-                    has_events = True
+                damage |= dict.fromkeys(found)  # a process tells of all that it met in its parts so far
                 with parts[place].path.open("rb") as part:
+                    if parts[place].path.stat().st_size:
+                        file.write(before)
+                        before = between
                     shutil.copyfileobj(part, file, 1 << 20)
                 parts[place].path.unlink()
         except BaseException:
@@ -123,8 +118,15 @@ def _write_parts(
                 child.terminate()
             pool.shutdown(cancel_futures=True)
             raise
-    file.write(b"\n]\n" if is_json else b"")
-    return number, damage
+    file.write(behind)
+    return number, list(damage)
+
+
+def _parts_of(whole: _Part, most: int, folder: Path) -> Iterator[_Part]:
+    size = -(-len(whole.rollout_ids) // most)
+    for number, at in enumerate(range(0, len(whole.rollout_ids), size)):
+        ids = whole.rollout_ids[at : at + size]
+        yield replace(whole, rollout_ids=ids, number=number, path=folder / str(number))
 
 
 @contextmanager
@@ -140,12 +142,18 @@ def _ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def _write_part(part: _Part) -> tuple[int, list[Damage]]:
+@lru_cache(maxsize=1)
+def _store_at(directory: Path) -> tuple[Store, LaterAttempts]:
+    """Opened once in each process, whatever the number of its parts."""
     gc.disable()  # spans and slices are no cycles
-    store = open_store(part.directory)
-    made = processes(
-        _counting(store, part.rollout_ids, part.runs), part.shown, part=part.number, first_run=(part.first_run,)
-    )
+    store = open_store(directory)
+    return store, LaterAttempts(store)
+
+
+def _write_part(part: _Part) -> tuple[int, list[Damage]]:
+    store, attempts = _store_at(part.directory)
+    counting = _counting(store, attempts, part.rollout_ids, part.runs)
+    made = processes(counting, part.shown, part=part.number, first_run=(part.first_run,))
     with part.path.open("wb") as file:
         if part.base_ns is None:
             return write_processes(PftraceWriter(file.write, part.number), made), store.damage
@@ -153,11 +161,13 @@ def _write_part(part: _Part) -> tuple[int, list[Damage]]:
         return write_processes(writer, made), store.damage
 
 
-def _counting(store: Store, rollout_ids: Sequence[str], runs: Runs | None) -> Iterator[RolloutSpans]:
+def _counting(
+    store: Store, attempts: LaterAttempts, rollout_ids: Sequence[str], runs: Runs | None
+) -> Iterator[RolloutSpans]:
     selected = (
         rollout
         for rollout_id in rollout_ids
         for rollout in store.rollouts(rollout_id)
         if runs is None or rollout.run_id in runs
     )
-    return counting_rollouts(selected, LaterAttempts(store), named=False)
+    return counting_rollouts(selected, attempts, named=False)

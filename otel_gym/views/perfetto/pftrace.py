@@ -24,7 +24,7 @@ _UINT64 = (1 << 64) - 1
 _DOUBLE = struct.Struct("<d").pack
 _FIXED64 = struct.Struct("<Q").pack
 _DEEPEST_NAME = 16
-_BATCH_BYTES = 1 << 18
+_BATCH_BYTES = 1 << 20
 
 
 class PftraceWriter:
@@ -54,8 +54,6 @@ class PftraceWriter:
         self._descriptor(uuid, _field(3, about) + _rank(self._processes))
         # The UI puts a process's own tracks in the order of their names; below a track it keeps to ours.
         self._tracks(process.tracks, self._track("timeline", uuid, 0, _EXPLICIT_ORDER))
-        if self._size > _BATCH_BYTES:
-            self._flush()
 
     def _tracks(self, tracks: list[Track], parent: int) -> None:
         for rank, track in enumerate(tracks):
@@ -128,7 +126,7 @@ class PftraceWriter:
         size = len(packet)
         self._written += (b"\x0a", _SMALL[size] if size < 16384 else _varint(size), packet)
         self._size += size
-        if self._size > 4 * _BATCH_BYTES:
+        if self._size > _BATCH_BYTES:
             self._flush()
 
     def _flush(self) -> None:

@@ -12,6 +12,10 @@ from msgspec import field
 
 Args = dict[str, Any]
 
+# Kinds of spans: each has a track of its agent, and is the category of its slices.
+AGENT, MODEL, TOOL = "agent", "model calls", "tools"
+ENVIRONMENT, HTTP, OTHER = "environment", "http server", "other spans"
+
 
 class Instant(msgspec.Struct, eq=False):
     name: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -12,30 +11,33 @@ from otel_gym.content import safe_text
 from otel_gym.store.executions import Execution, Executions, ids_of
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import KIND_CLIENT, KIND_SERVER, STATUS_ERROR, StoredSpan
-from otel_gym.views.agent_tree import OPERATION, Agent, AgentTree, is_agent, is_step, text_of
-from otel_gym.views.layers import without_client_layer
+from otel_gym.views.agent_tree import Agent, AgentTree, is_agent, is_step, is_tool, text_of
+from otel_gym.views.layers import asks_model, without_client_layer
 from otel_gym.views.perfetto.arguments import ArgsMode, args_of
 from otel_gym.views.perfetto.counters import counters_of_group, counters_of_rollout
 from otel_gym.views.perfetto.flows import FlowIds, Group, add_flows
 from otel_gym.views.perfetto.lanes import Lanes
-from otel_gym.views.perfetto.shapes import Instant, Lane, Process, Slice, Track
+from otel_gym.views.perfetto.shapes import (
+    AGENT,
+    ENVIRONMENT,
+    HTTP,
+    MODEL,
+    OTHER,
+    TOOL,
+    Instant,
+    Lane,
+    Process,
+    Slice,
+    Track,
+)
 from otel_gym.views.perfetto.stages import stages_of
 from otel_gym.views.rewards import reward_of
 
-AGENT, MODEL, TOOL, ENVIRONMENT, HTTP, OTHER = (
-    "agent",
-    "model calls",
-    "tools",
-    "environment",
-    "http server",
-    "other spans",
-)
 # Category of a client's own span around a call: it stands with the calls, and is none of its own.
 CLIENT = "client calls"
 _ORDER = (AGENT, MODEL, TOOL, ENVIRONMENT, HTTP, OTHER)
 # Perfetto's times are signed.
 _LATEST_NS = 2**63 - 1
-_INFERENCE = frozenset({"chat", "generate_content", "text_completion"})
 # What NeMo Gym's agents, and gyms like it, ask of an environment's or a resources server.
 _ENVIRONMENT_PATHS = frozenset({"seed_session", "reset", "step", "verify", "close", "close_session"})
 _URLS = ("url.full", "http.url", "url.path", "http.target")
@@ -72,20 +74,10 @@ def processes_of(
         yield Process(name, _Timeline(executions.ambiguous, shown, flow_ids).tracks())
 
 
-def status_of(execution: Execution) -> str | None:
-    """ok, error or unfinished, by its root; without one unfinished if a span is."""
-    root = execution.root
-    if root is None:
-        return "unfinished" if any(span.end_ns is None for span in execution.spans) else None
-    if root.end_ns is None:
-        return "unfinished"
-    return "error" if root.status == STATUS_ERROR else "ok"
-
-
 def _process_name(
     rollout: RolloutSpans, executions: Executions, execution: Execution, counts: bool, names_run: bool
 ) -> str:
-    reward, status = reward_of(executions, execution), status_of(execution)
+    reward, status = reward_of(executions, execution), execution.status
     parts = [f"rollout {rollout.rollout_id}"]
     if reward is not None:
         parts.append(f"reward={reward:g}")
@@ -252,10 +244,9 @@ def _add_instant(lanes: list[Lane], new: Instant) -> None:
 
 
 def _kind_of(span: StoredSpan) -> str:
-    operation: Any = span.attributes.get(OPERATION)
-    if operation == "execute_tool":
+    if is_tool(span):
         return TOOL
-    if operation in _INFERENCE:
+    if asks_model(span):
         return MODEL
     if is_agent(span) or is_step(span) or span.name == names.ROLLOUT_SPAN:
         return AGENT
