@@ -148,3 +148,14 @@ def test_workers_of_two_hosts_with_one_pid_are_two() -> None:
         "host.name node1 process.pid 7",
     ]
     assert run.tracks[1].lanes[0][0].name == "rollout 0-0"
+
+
+def test_a_call_that_its_client_traced_as_well_is_one_call_of_the_overview() -> None:
+    made = Spans()
+    outer = made.chat(made.rollout(), 1, 11)
+    del outer.attributes["gym.model_call.id"]
+    made.chat(outer, 2, 10)
+    [run] = overview([made.spans()])
+    [_, calls] = run.tracks[0].counters
+    assert [value for _, value in calls.points] == [1, 0]
+    assert run.tracks[1].lanes[0][0].args["model_calls"] == 1

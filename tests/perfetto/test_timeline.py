@@ -321,3 +321,9 @@ def test_requests_to_an_environment_have_a_track(url: str) -> None:
     made.add("POST", root, 3, 4, {"url.full": "http://127.0.0.1:8000/weather"}, kind=3)
     tracks = process_of(made.spans()).tracks
     assert [len(track(tracks, name).lanes[0]) for name in ("environment", "other spans")] == [1, 1]
+
+
+def test_an_operation_that_is_no_text_costs_no_rollout() -> None:
+    made = Spans()
+    made.add("odd", made.rollout(), 1, 2, {"gen_ai.operation.name": ["chat"]})
+    assert "odd" in {each.name for each in all_of(process_of(made.spans()).tracks)}

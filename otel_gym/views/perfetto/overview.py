@@ -12,7 +12,7 @@ from otel_gym.store.executions import Execution
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import StoredSpan
 from otel_gym.views.agent_tree import is_tool
-from otel_gym.views.layers import is_model_call
+from otel_gym.views.layers import is_model_call, without_client_layer
 from otel_gym.views.perfetto.counters import at_once
 from otel_gym.views.perfetto.lanes import Lanes
 from otel_gym.views.perfetto.shapes import Counter, Process, Slice, Track
@@ -67,8 +67,9 @@ def _row_of(rollout: RolloutSpans) -> _Row | None:
         end_ns = max(root.end_ns, start_ns)
     status = counting.status
     reward = reward_of(executions, counting)
-    calls = _intervals((span for span in counting.spans if is_model_call(span)), end_ns)
-    tools = _intervals((span for span in counting.spans if is_tool(span)), end_ns)
+    called = without_client_layer(rollout.with_spans(counting.spans)).spans
+    calls = _intervals(filter(is_model_call, called), end_ns)
+    tools = _intervals(filter(is_tool, counting.spans), end_ns)
     args: dict[str, Any] = {"rollout_id": rollout.rollout_id, "model_calls": len(calls), "tool_calls": len(tools)}
     for name, value in (("reward", reward), ("status", status), ("run_id", rollout.run_id)):
         if value is not None:
