@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,11 @@ DEFAULT_DIRECTORY = "otel_gym_store"
 DEFAULT_QUEUE_BYTES = 64 * 1024 * 1024
 DEFAULT_EXIT_TIMEOUT_S = 2.0
 DEFAULT_SEAL_AFTER_S = 300.0
+# Among OTEL_GYM_PROPAGATE_HOSTS: this machine and private networks.
+PRIVATE_HOSTS = "private"
+
+# A name, an address or a glob of one; neither a URL nor a port.
+_HOST_PATTERN = re.compile(r"\[?[\w.*?:-]+\]?(?<!:)")
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
@@ -63,6 +69,16 @@ def _run_id(text: str) -> str:
     if is_valid_run_id(text):
         return text
     raise ValueError(text)
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    """Names and globs in lower case; none for ``none``."""
+    hosts = tuple(host.strip().lower() for host in text.split(",") if host.strip())
+    if not hosts or any(not _HOST_PATTERN.fullmatch(host) for host in hosts):
+        raise ValueError(text)
+    if "none" in hosts and len(hosts) > 1:
+        raise ValueError(text)
+    return () if hosts == ("none",) else hosts
 
 
 def _positive_int(text: str) -> int:
@@ -156,6 +172,14 @@ SETTINGS: tuple[Setting, ...] = (
         "a number of bytes > 0",
     ),
     Setting(
+        "OTEL_GYM_PROPAGATE_HOSTS",
+        "hosts that instrumented HTTP clients tell of run, rollout and span: names or globs; `private` stands for this "
+        "machine and private networks, `*` for all",
+        PRIVATE_HOSTS,
+        _hosts,
+        "hosts without scheme and port, separated by commas, such as `private,*.example.com`; or `none`",
+    ),
+    Setting(
         "OTEL_GYM_EXIT_TIMEOUT",
         "longest time that the end of the process waits for the writer, in seconds",
         str(DEFAULT_EXIT_TIMEOUT_S),
@@ -185,6 +209,7 @@ class Settings:
     seal_after_s: float = DEFAULT_SEAL_AFTER_S
     redact: RedactionRules = DEFAULT_RULES
     queue_bytes: int = DEFAULT_QUEUE_BYTES
+    propagate_hosts: tuple[str, ...] = (PRIVATE_HOSTS,)
     exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S
     problems: tuple[str, ...] = ()
 
@@ -207,6 +232,7 @@ _FIELDS = {
     "OTEL_GYM_SEAL_AFTER": "seal_after_s",
     "OTEL_GYM_REDACT": "redact",
     "OTEL_GYM_QUEUE_BYTES": "queue_bytes",
+    "OTEL_GYM_PROPAGATE_HOSTS": "propagate_hosts",
     "OTEL_GYM_EXIT_TIMEOUT": "exit_timeout_s",
 }
 
@@ -289,4 +315,6 @@ def effective_settings(environ: Mapping[str, str] | None = None) -> list[Effecti
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value) or "none"
     return str(int(value)) if isinstance(value, bool) else str(value)

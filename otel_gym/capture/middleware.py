@@ -65,6 +65,7 @@ class _Request:
     identity: RequestIdentity
     dialect: DialectName | None
     query_string: bytes
+    path: str = ""
     refused_id: str | None = None
     ended_ns: int | None = None
     # Until it has returned, which may be long after its last byte: background work runs in it.
@@ -87,6 +88,7 @@ class ModelCallCapture:
     clock           wall_ns() and monotonic_ns()
     call_id         scope → id of the exchange; default 32 random hex digits
     server_spans    False: no SERVER span around the call
+    strips_prefix   False: the application is given paths as they came, with the rollout's prefix
     span_kind       INTERNAL in the model server itself, CLIENT where the call goes on to another
     server_address  (host, port) of the model server, where it is not this one
 
@@ -102,6 +104,7 @@ class ModelCallCapture:
         clock: Clock | None = None,
         call_id: Callable[[Scope], str] | None = None,
         server_spans: bool = True,
+        strips_prefix: bool = True,
         span_kind: SpanKind = SpanKind.INTERNAL,
         server_address: tuple[str, int | None] | None = None,
     ) -> None:
@@ -110,6 +113,7 @@ class ModelCallCapture:
         self.clock = clock or SystemClock()
         self.call_id = call_id
         self.server_spans = server_spans
+        self.strips_prefix = strips_prefix
         self.span_kind = span_kind
         self.server_address = server_address
         self.captured_calls = 0
@@ -121,7 +125,8 @@ class ModelCallCapture:
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
         route = _route(scope["path"], scope.get("root_path") or "")
-        scope = _without_prefix(scope, route)
+        if self.strips_prefix:
+            scope = _without_prefix(scope, route)
         pipeline = active_pipeline()
         if pipeline is None or scope["type"] == "websocket" or scope.get(_CAPTURED):
             return await self.app(scope, receive, send)
@@ -146,8 +151,10 @@ class ModelCallCapture:
                 return await self._without_leftovers(outer_span, scope, receive, send)
             return await self.app(scope, receive, send)
         query_string = scope.get("query_string", b"")
-        request = _Request(pipeline, identity, dialect, query_string, route.refused_id, task=_current_task())
-        if route.prefix_id is None:  # else it is a copy already
+        request = _Request(
+            pipeline, identity, dialect, query_string, route.path, route.refused_id, task=_current_task()
+        )
+        if route.prefix_id is None or not self.strips_prefix:  # else it is a copy already
             scope = {**scope}
         # Keys travel in queries: the SERVER span never sees one.
         scope["query_string"] = b""
@@ -358,7 +365,7 @@ def _identity_of_baggage(scope: Scope) -> Identity | None:
 def _server_span_details(scope: Scope) -> tuple[str, dict[str, Any]]:
     # Other paths may hold ids: the method alone keeps the name low in cardinality.
     request: _Request = scope[_REQUEST]
-    return f"{scope['method']} {scope['path']}" if request.dialect else scope["method"], {}
+    return f"{scope['method']} {request.path}" if request.dialect else scope["method"], {}
 
 
 class _SetOnce(BoundedAttributes):

@@ -1,0 +1,118 @@
+"""The headers that tell a server which rollout, run and span a request belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+
+from opentelemetry import baggage
+from opentelemetry import context as otel_context
+from opentelemetry.context import Context
+from opentelemetry.instrumentation.utils import is_http_instrumentation_enabled
+
+from otel_gym.capture.instrumentors.hosts import is_allowed
+from otel_gym.conventions import ROLLOUT_ID, RUN_ID
+from otel_gym.identity import baggage_of, identity_from_baggage_header
+from otel_gym.tracing.current import restore, texts_of
+from otel_gym.tracing.logs import log_once
+from otel_gym.tracing.membership import identity_of_start
+from otel_gym.tracing.pipeline import active_pipeline
+
+Headers = MutableMapping[str, str]
+
+
+@contextmanager
+def told(host: str | None, headers: Headers) -> Iterator[None]:
+    """Within ``with`` a request to ``host`` carries ``traceparent``, ``tracestate`` and ``baggage``, as far as known.
+
+    What the request carries already stays as it is (a client that traces itself names its own span); only its baggage
+    is given the ids that it lacks. Nothing is told outside of a rollout, to a host that is not allowed, and by what
+    OpenTelemetry sends itself. Afterwards the headers are what they were: a redirect may lead to another host.
+    """
+    try:
+        context, added = _context_for(host), {}
+        if context is not None and host is not None:
+            added = _missing(context, headers, host)
+    except Exception:
+        log_once("a request could not be told of its rollout")
+        context, added = None, {}
+    if context is None:
+        yield
+        return
+    before = {name: headers.get(name) for name in added}
+    headers.update(added)
+    # Another's instrumentation of this client takes its baggage from the context.
+    token = otel_context.attach(context)
+    try:
+        yield
+    finally:
+        restore(token)
+        _put_back(headers, added, before)
+
+
+def headers_for(host: str | None, headers: Headers) -> dict[str, str]:
+    """The headers that a request to ``host`` lacks, where they can only be added for good."""
+    try:
+        context = _context_for(host)
+        return {} if context is None or host is None else _missing(context, headers, host)
+    except Exception:
+        log_once("a request could not be told of its rollout")
+        return {}
+
+
+def _context_for(host: str | None) -> Context | None:
+    """The current context with the ids in its baggage, or without them for a host that is not allowed.
+
+    None where a request is not ours to touch.
+    """
+    pipeline = active_pipeline()
+    if pipeline is None or not is_http_instrumentation_enabled():
+        return None
+    context = otel_context.get_current()
+    identity = identity_of_start(None, context)
+    if identity.rollout_id is None:
+        return None
+    if host is not None and is_allowed(host, pipeline.settings.propagate_hosts):
+        return baggage_of(pipeline.identity(*identity), context)
+    for name in (ROLLOUT_ID, RUN_ID):
+        context = baggage.remove_baggage(name, context)
+    return context
+
+
+def _missing(context: Context, headers: Headers, host: str) -> dict[str, str]:
+    if baggage.get_baggage(ROLLOUT_ID, context) is None:  # not allowed
+        return {}
+    texts = texts_of(context)
+    if "traceparent" in headers:
+        texts.pop("traceparent", None)
+        texts.pop("tracestate", None)
+    theirs = headers.get("baggage")
+    if theirs:
+        texts["baggage"] = theirs if _names_a_rollout(theirs) else f"{theirs},{_ids_of(context)}"
+        if texts["baggage"] == theirs:
+            del texts["baggage"]
+    return texts
+
+
+def _names_a_rollout(header: str) -> bool:
+    identity = identity_from_baggage_header(header)
+    return identity is not None and identity.rollout_id is not None
+
+
+def _ids_of(context: Context) -> str:
+    ids = Context()
+    for name in (ROLLOUT_ID, RUN_ID):
+        text = baggage.get_baggage(name, context)
+        if text is not None:
+            ids = baggage.set_baggage(name, text, ids)
+    return texts_of(ids)["baggage"]
+
+
+def _put_back(headers: Headers, added: dict[str, str], before: dict[str, str | None]) -> None:
+    for name, text in added.items():
+        if headers.get(name) != text:  # another's by now
+            continue
+        if before[name] is None:
+            headers.pop(name, None)
+        else:
+            headers[name] = before[name] or ""
