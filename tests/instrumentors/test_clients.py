@@ -171,8 +171,7 @@ def test_a_client_that_was_made_before_the_rollout_names_each_rollout(echo):
 
 @pytest.mark.parametrize(
     "host",
-    ["localhost", "127.0.0.1", "127.8.9.1", "[::1]", "10.1.2.3", "192.168.0.7", "172.31.0.1", "fd00::1", "model"]
-    + ["vllm.internal", "0.0.0.0", "::ffff:10.0.0.1", "gpu-3.local"],
+    ["localhost", "127.8.9.1", "[::1]", "10.1.2.3", "192.168.0.7", "172.31.0.1", "fd00::1", "model", "vllm.internal"],
 )
 def test_this_machine_and_private_networks_are_told_by_default(host):
     assert is_allowed(host, read_settings({}).propagate_hosts)
