@@ -227,6 +227,18 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute(
         "gym.content.cut", "int", "attributes whose text is as long as the limit of lengths: cut, most likely", "1"
     ),
+    Attribute(
+        "gym.otlp.cut",
+        "string[]",
+        "on spans sent over OTLP: attributes that were cut or left out, each with its whole length in bytes",
+        '["gym.response.error=48213"]',
+    ),
+    Attribute(
+        "gym.retry.count",
+        "int",
+        "on the event `gym.retry` of spans sent over OTLP: which retry, as the client says",
+        "1",
+    ),
     Attribute("gym.execution.upstream_attempted", "boolean", "the model server called its upstream", "true"),
     Attribute("gym.execution.response_source", "string", "`upstream`, or `local`: made up by the server", "local"),
     Attribute("gym.execution.upstream_status_code", "int", "status of the upstream's answer", "400"),
@@ -267,6 +279,8 @@ EXCEPTION_STATUS_CODE = "gym.exception.status_code"
 EXCEPTION_BODY = "gym.exception.body"
 CONTENT_REPLACED = "gym.content.replaced"
 CONTENT_CUT = "gym.content.cut"
+OTLP_CUT = "gym.otlp.cut"
+RETRY_COUNT = "gym.retry.count"
 UPSTREAM_ATTEMPTED = "gym.execution.upstream_attempted"
 RESPONSE_SOURCE = "gym.execution.response_source"
 UPSTREAM_STATUS_CODE = "gym.execution.upstream_status_code"
@@ -333,8 +347,50 @@ ATIF_EMPTY_FIELDS = "gym.atif.empty_fields"
 USER_MESSAGE_EVENT = "gym.user_message"
 CONTEXT_MESSAGE_EVENT = "gym.context_message"
 CONTEXT_BOUNDARY_EVENT = "gym.context_boundary"
+# On spans sent over OTLP, for viewers: what the store says in attributes.
+FIRST_TOKEN_EVENT = "gym.first_token"
+RETRY_EVENT = "gym.retry"
 # Part of a step of ATIF that no model was sent, or that the event of the step itself tells of.
 ATIF_PART_EVENT = "gym.atif.part"
+
+# What was said, asked and answered: sent over OTLP only where the standard variable asks for content.
+CONTENT_ATTRIBUTES = frozenset(
+    {
+        "gen_ai.input.messages",
+        "gen_ai.output.messages",
+        "gen_ai.system_instructions",
+        "gen_ai.tool.definitions",
+        "gen_ai.tool.call.arguments",
+        "gen_ai.tool.call.result",
+        "gen_ai.retrieval.query.text",
+        "gen_ai.retrieval.documents",
+        "gen_ai.memory.query.text",
+        "gen_ai.memory.records",
+        REQUEST_BODY,
+        RESPONSE_BODY,
+        EXCEPTION_BODY,
+        OUTPUT_ITEMS,
+        ITEM,
+        TOOL_ERROR,
+        TOOL_EXTRA,
+        PROMPT_TOKEN_IDS,
+        COMPLETION_TOKEN_IDS,
+        LOGPROBS,
+        ATIF_MESSAGE,
+        ATIF_NOTES,
+        ATIF_EXTRA,
+        ATIF_AGENT_EXTRA,
+        ATIF_TOOL_DEFINITIONS,
+        ATIF_RESULT_EXTRA,
+    }
+)
+_CONTENT_PREFIX = "gen_ai.prompt.variable."
+
+
+def is_content(name: str) -> bool:
+    """Whether the attribute holds what was said, asked or answered."""
+    return name in CONTENT_ATTRIBUTES or name.startswith(_CONTENT_PREFIX)
+
 
 # Of a body: how it is written, what was cut off, what it keeps of an earlier one.
 BODY_ENCODING = ".encoding"

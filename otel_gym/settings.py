@@ -29,6 +29,9 @@ PRIVATE_HOSTS = "private"
 
 # A name, an address or a glob of one; neither a URL nor a port.
 _HOST_PATTERN = re.compile(r"\[?[\w.*?:-]+\]?(?<!:)")
+DEFAULT_OTLP_ATTRIBUTE_BYTES = 2000
+# Receivers refuse messages above 4 MiB by default; what frames a message needs some room.
+DEFAULT_OTLP_BATCH_BYTES = 4 * 1024 * 1024 - 256 * 1024
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
@@ -84,6 +87,24 @@ def _hosts(text: str) -> tuple[str, ...]:
 def _positive_int(text: str) -> int:
     number = int(text)
     if number <= 0:
+        raise ValueError(text)
+    return number
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
+# Below it the ids and times of one span would not fit.
+_LEAST_BATCH_BYTES = 128 * 1024
+
+
+def _batch_bytes(text: str) -> int:
+    number = int(text)
+    if number < _LEAST_BATCH_BYTES:
         raise ValueError(text)
     return number
 
@@ -166,7 +187,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "OTEL_GYM_QUEUE_BYTES",
-        "bound of what waits for the writer; more is kept as head, length and sha256, and counted",
+        "bound of what waits for the writer, and of what waits for the OTLP endpoint; of more, the writer keeps head, "
+        "length and sha256, and the OTLP copy nothing; both are counted",
         str(DEFAULT_QUEUE_BYTES),
         _positive_int,
         "a number of bytes > 0",
@@ -181,10 +203,24 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "OTEL_GYM_EXIT_TIMEOUT",
-        "longest time that the end of the process waits for the writer, in seconds",
+        "longest time that the end of the process waits for the writer and the OTLP endpoint together, in seconds",
         str(DEFAULT_EXIT_TIMEOUT_S),
         _seconds,
         "a number of seconds >= 0",
+    ),
+    Setting(
+        "OTEL_GYM_OTLP_ATTRIBUTE_BYTES",
+        "longest attribute of the [OTLP copy](otlp.md), in bytes of UTF-8; longer ones are cut and marked; 0: none is",
+        str(DEFAULT_OTLP_ATTRIBUTE_BYTES),
+        _count,
+        "a number of bytes >= 0",
+    ),
+    Setting(
+        "OTEL_GYM_OTLP_BATCH_BYTES",
+        "largest message of the OTLP copy, in bytes before compression; receivers take 4 MiB unless told otherwise",
+        str(DEFAULT_OTLP_BATCH_BYTES),
+        _batch_bytes,
+        f"a number of bytes >= {_LEAST_BATCH_BYTES}",
     ),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
@@ -211,6 +247,8 @@ class Settings:
     queue_bytes: int = DEFAULT_QUEUE_BYTES
     propagate_hosts: tuple[str, ...] = (PRIVATE_HOSTS,)
     exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S
+    otlp_attribute_bytes: int = DEFAULT_OTLP_ATTRIBUTE_BYTES
+    otlp_batch_bytes: int = DEFAULT_OTLP_BATCH_BYTES
     problems: tuple[str, ...] = ()
 
     @property
@@ -234,6 +272,8 @@ _FIELDS = {
     "OTEL_GYM_QUEUE_BYTES": "queue_bytes",
     "OTEL_GYM_PROPAGATE_HOSTS": "propagate_hosts",
     "OTEL_GYM_EXIT_TIMEOUT": "exit_timeout_s",
+    "OTEL_GYM_OTLP_ATTRIBUTE_BYTES": "otlp_attribute_bytes",
+    "OTEL_GYM_OTLP_BATCH_BYTES": "otlp_batch_bytes",
 }
 
 

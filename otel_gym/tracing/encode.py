@@ -70,7 +70,7 @@ def encode_span(
             # Some text or value that JSON cannot carry: the same again, made safe on the way.
             if once is not None:
                 once.failed(rollout_id)
-            pieces = _Safe(span, payload, content, identity, store).pieces()
+            pieces = SafeParts(span, payload, content, identity, store).pieces()
     except Exception:
         if once is not None:
             once.failed(rollout_id)  # there is no line that a later one could build on
@@ -83,7 +83,7 @@ def _stored(once: ContentOnce, span: ReadableSpan, rollout_id: str, bodies: dict
 
 
 class _Parts:
-    """The parts of a span as OTLP/JSON, redacted."""
+    """The parts of a span, redacted, and its OTLP/JSON."""
 
     def __init__(
         self,
@@ -106,11 +106,11 @@ class _Parts:
         flags = int(context.trace_flags) | _IS_REMOTE_KNOWN
         pieces = [b'{"traceId":"%032x","spanId":"%016x"' % (context.trace_id, context.span_id)]
         if context.trace_state:
-            pieces.append(b',"traceState":%b' % encode_json(self._text(context.trace_state.to_header())))
+            pieces.append(b',"traceState":%b' % encode_json(self.text(context.trace_state.to_header())))
         if parent is not None:
             pieces.append(b',"parentSpanId":"%016x"' % parent.span_id)
             flags |= _IS_REMOTE if parent.is_remote else 0
-        name = encode_strict_json(self._text(span.name))
+        name = encode_strict_json(self.text(span.name))
         pieces.append(
             b',"flags":%d,"name":%b,"kind":%d,"startTimeUnixNano":"%d"'
             % (flags, name, span.kind.value + 1, span.start_time or 0)
@@ -125,9 +125,9 @@ class _Parts:
             pieces.append(b',"events":[%b]' % b",".join([self._event(event) for event in span.events]))
         if span._links:
             pieces.append(b',"links":[%b]' % b",".join([self._link(link) for link in span.links]))
-        pieces += (b',"attributes":', encode_attributes(self._all_attributes()))
+        pieces += (b',"attributes":', encode_attributes(self.all_attributes()))
         for kind, count in (
-            (b"Attributes", self._dropped_attributes()),
+            (b"Attributes", self.dropped_attributes()),
             (b"Events", span.dropped_events),
             (b"Links", span.dropped_links),
         ):
@@ -136,7 +136,7 @@ class _Parts:
         pieces.append(b"}")
         return pieces
 
-    def _all_attributes(self) -> Mapping[str, Any]:
+    def all_attributes(self) -> Mapping[str, Any]:
         """Of the span, its payload and its bodies. Read last: what else was replaced may be counted here."""
         plain = plain_attributes(self._span)
         attributes = self._attributes({**plain, **self._beside} if self._beside else plain)
@@ -152,7 +152,7 @@ class _Parts:
         texts = [value for name, value in plain.items() if isinstance(value, str) and name not in self._beside]
         return sum(len(text) >= limit for text in texts)
 
-    def _text(self, text: str) -> str:
+    def text(self, text: str) -> str:
         return self._content.text(self._safe_text(text))
 
     def _safe_text(self, text: str) -> str:
@@ -169,7 +169,7 @@ class _Parts:
     def _attributes(self, attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return self._content.attributes(_without_queries(attributes)) if attributes else {}
 
-    def _dropped_attributes(self) -> int:
+    def dropped_attributes(self) -> int:
         """What is lost for good: what limits dropped, less what is written from beside the span."""
         dropped = self._span.dropped_attributes
         if not dropped:
@@ -179,23 +179,32 @@ class _Parts:
 
     def _status(self) -> dict[str, Any]:
         status: dict[str, Any] = {"code": self._span.status.status_code.value}
-        if self._span.status.description and self._content.bodies:
-            status["message"] = self._content.message(self._safe_text(self._span.status.description))
-        return status
+        message = self.status_message()
+        return {**status, "message": message} if message else status
+
+    def status_message(self) -> str | None:
+        description = self._span.status.description
+        return self._content.message(self._safe_text(description)) if description and self._content.bodies else None
 
     def _event(self, event: Any) -> bytes:
         return b'{"timeUnixNano":"%d","name":%b,"attributes":%b%b}' % (
             event.timestamp,
-            encode_strict_json(self._text(event.name)),
-            encode_attributes(self._attributes(self._without_urls(event.attributes))),
+            encode_strict_json(self.text(event.name)),
+            encode_attributes(self.event_attributes(event)),
             _dropped(event),
         )
+
+    def event_attributes(self, event: Any) -> Mapping[str, Any]:
+        return self._attributes(self._without_urls(event.attributes))
+
+    def link_attributes(self, link: Any) -> Mapping[str, Any]:
+        return self._attributes(link.attributes)
 
     def _link(self, link: Any) -> bytes:
         return b'{"traceId":"%032x","spanId":"%016x","attributes":%b%b}' % (
             link.context.trace_id,
             link.context.span_id,
-            encode_attributes(self._attributes(link.attributes)),
+            encode_attributes(self.link_attributes(link)),
             _dropped(link),
         )
 
@@ -208,7 +217,7 @@ class _Parts:
         return self._store(attributes) if self._store and attributes else attributes
 
 
-class _Safe(_Parts):
+class SafeParts(_Parts):
     """The same with every text and value made safe, and what was replaced counted."""
 
     _replaced = 0
@@ -224,9 +233,22 @@ class _Safe(_Parts):
         self._replaced += replaced + (counted if isinstance(counted, int) else 0)
         return super()._attributes(safe)
 
-    def _all_attributes(self) -> Mapping[str, Any]:
-        attributes = super()._all_attributes()
+    def all_attributes(self) -> Mapping[str, Any]:
+        attributes = super().all_attributes()
         return {**attributes, CONTENT_REPLACED: self._replaced} if self._replaced else attributes
+
+
+def resource_attributes(resource: Resource, content: ContentPolicy) -> Mapping[str, Any]:
+    return content.attributes(safe_attributes(resource.attributes)[0])
+
+
+def scope_parts(scope: InstrumentationScope, content: ContentPolicy) -> dict[str, Any]:
+    """Its name, version and attributes, each as it may be stored and sent."""
+    parts: dict[str, Any] = {
+        "name": content.text(described(scope.name)),
+        "attributes": content.attributes(safe_attributes(scope.attributes or {})[0]),
+    }
+    return {**parts, "version": content.text(described(scope.version))} if scope.version else parts
 
 
 def _dropped(part: Any) -> bytes:
@@ -321,15 +343,12 @@ def _encode_envelope(
     scope_json: dict[str, Any] = {"name": "", "attributes": {}}
     schema_url = SCHEMA_URL
     if scope is not None:
-        scope_json["name"] = content.text(described(scope.name))
-        scope_json["attributes"] = content.attributes(safe_attributes(scope.attributes or {})[0])
-        if scope.version:
-            scope_json["version"] = content.text(described(scope.version))
+        scope_json |= scope_parts(scope, content)
         schema_url = content.text(described(scope.schema_url or SCHEMA_URL))
     scope_json["attributes"] = key_values({**scope_json["attributes"], "gym.store.version": STORE_VERSION})
     return (
         b'{"resourceSpans":[{"resource":'
-        + encode_json({"attributes": key_values(content.attributes(safe_attributes(resource.attributes)[0]))})
+        + encode_json({"attributes": key_values(resource_attributes(resource, content))})
         + b',"scopeSpans":[{"scope":'
         + encode_json(scope_json)
         + b',"spans":[',

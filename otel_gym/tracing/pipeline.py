@@ -29,6 +29,8 @@ from otel_gym.tracing.content_policy import ContentPolicy, content_policy_from
 from otel_gym.tracing.encode import content_of
 from otel_gym.tracing.ids import GymIdGenerator
 from otel_gym.tracing.limits import drops_attributes, limits_attributes, own_span_limits
+from otel_gym.tracing.otlp import new_leg, slim_form
+from otel_gym.tracing.otlp.leg import OtlpLeg
 from otel_gym.tracing.processor import RolloutSpanProcessor
 from otel_gym.tracing.recorder import Recorder
 from otel_gym.tracing.sampler import GymSampler
@@ -55,12 +57,12 @@ class Pipeline:
         return self.processor.recorder
 
     def close(self) -> None:
-        """Waits until all that ended is on disk, and sealed where files are sealed, within the exit's time limit.
+        """Waits until all that ended is on disk, and sealed where files are sealed, and sent where it is sent over
+        OTLP, within the exit's time limit.
 
         Spans that are open go on: a server that shuts down need not be all that its process does.
         """
-        for recorder in self.processor.recorders:
-            recorder.close()
+        self.processor.close()
 
     def identity(self, rollout_id: str | None, run_id: str | None = None) -> Identity:
         """With this pipeline's run id where none is named."""
@@ -104,7 +106,7 @@ def configure(
             say_once("OTEL_SDK_DISABLED=true: configure() turns nothing on")
             _pipeline = None
     if handle_sigterm:
-        stopping.handle_sigterm(_all_recorders)
+        stopping.handle_sigterm(_all_recorders, _all_legs)
     return pipeline
 
 
@@ -149,6 +151,8 @@ def _set_up(
     recorder = _recorder(folder, settings, provider, announce)
     content = content_policy_from(settings, messages=captures_messages(os.environ))
     processor = _joined_processor(provider, recorder, run_id, content)
+    if provider is _own_provider:
+        _add_leg(processor, settings)
     unassigned = capture_unassigned if capture_unassigned is not None else settings.capture_unassigned
     _pipeline = Pipeline(
         settings=settings,
@@ -222,6 +226,25 @@ def _joined_processor(
     return processor
 
 
+def add_otlp_leg(pipeline: Pipeline) -> bool:
+    """Sends the spans of ``pipeline`` over OTLP too, as the environment asks.
+
+    For a provider that a configurator of ours made, less the SDK's own exporter ``otlp``; one that ``configure`` made
+    has it already.
+
+    False where the environment asks for none, or for one that cannot be had, which is said.
+    """
+    return _add_leg(pipeline.processor, pipeline.settings)
+
+
+def _add_leg(processor: RolloutSpanProcessor, settings: Settings) -> bool:
+    if processor.leg is None:
+        processor.leg = new_leg(settings, processor.content, lambda: processor.recorder)
+    else:
+        processor.leg.form = slim_form(settings, processor.content)
+    return processor.leg is not None
+
+
 def _all_recorders() -> list[Recorder]:
     """Of every provider, and of stores that still wait for a span; the newest last."""
     recorders = [recorder for processor in list(_joined.values()) for recorder in processor.recorders]
@@ -230,6 +253,10 @@ def _all_recorders() -> list[Recorder]:
     return recorders
 
 
+def _all_legs() -> list[OtlpLeg]:
+    return [processor.leg for processor in list(_joined.values()) if processor.leg is not None]
+
+
 def _flush_at_exit() -> None:
     if _pipeline is not None:
-        _pipeline.close()
+        _pipeline.processor.shutdown()

@@ -25,7 +25,8 @@ from otel_gym.tracing.membership import (
     whole_identity_of_start,
 )
 from otel_gym.tracing.open_spans import has_start_record
-from otel_gym.tracing.payloads import slots
+from otel_gym.tracing.otlp.leg import OtlpLeg
+from otel_gym.tracing.payloads import Payload, slots
 from otel_gym.tracing.recorder import Recorder, recorder_of_this_thread
 
 
@@ -48,6 +49,8 @@ class RolloutSpanProcessor(SpanProcessor):
         self._earlier: tuple[Recorder, ...] = ()
         self.run_id = run_id
         self.content = content
+        # The OTLP copy, where one is sent: it gets every span of the provider, and what travels beside it.
+        self.leg: OtlpLeg | None = None
         self._identities: dict[tuple[int, int], Mapping[str, Any]] | None = {} if keeps_identity else None
 
     @property
@@ -62,6 +65,8 @@ class RolloutSpanProcessor(SpanProcessor):
         self._earlier = tuple(each for each in self._earlier if each.flush(30.0) and each.open_spans.spans())
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        if self.leg is not None:
+            self.leg.start()
         try:
             attributes = plain_attributes(span)
             stamp: Mapping[str, Any] | None = None
@@ -89,13 +94,32 @@ class RolloutSpanProcessor(SpanProcessor):
         identity = self._identities.pop(_key(span), None) if self._identities is not None else None
         attributes = identity or plain_attributes(span)
         if ROLLOUT_ID not in attributes:
+            self._send(span, None, identity)
             return
+        payload = slots.take(span.context)
+        self._store(span, attributes, payload, identity)
+        self._send(span, payload, identity)
+
+    def _send(self, span: ReadableSpan, payload: Payload | None, identity: Mapping[str, Any] | None) -> None:
+        if self.leg is None:
+            return
+        try:
+            self.leg.add(span, payload, identity)
+        except Exception:
+            log_once("a span could not be handed to the OTLP copy")
+
+    def _store(
+        self,
+        span: ReadableSpan,
+        attributes: Mapping[str, Any],
+        payload: Payload | None,
+        identity: Mapping[str, Any] | None,
+    ) -> None:
         recorder = recorder_of_this_thread() or self.recorder
         try:
             rollout_id = storable_rollout_id(attributes[ROLLOUT_ID])
             if not recorder.open_spans.leave(span.context) and self._earlier:
                 recorder = self._recorder_that_knows(span) or recorder
-            payload = slots.take(span.context)
             if payload is not None or span.kind is SpanKind.SERVER:
                 # A SERVER span ends in the path of a request: hand over now, encode later.
                 encode = partial(encode_span, span, payload, self.content, identity, rollout_id)
@@ -113,11 +137,29 @@ class RolloutSpanProcessor(SpanProcessor):
         return next((each for each in self._earlier if each.open_spans.leave(span.context)), None)
 
     def shutdown(self) -> None:
+        deadline = self._close_recorders()
+        if self.leg is not None:
+            self.leg.shutdown(deadline - time.monotonic())
+
+    def close(self) -> None:
+        """Waits until what ended is on disk and sent, within the exit's time limit; what ends later is taken too."""
+        deadline = self._close_recorders()
+        if self.leg is not None:
+            self.leg.close(deadline - time.monotonic())
+
+    def _close_recorders(self) -> float:
+        deadline = time.monotonic() + self.recorder.exit_timeout_s
         for recorder in self.recorders:
             recorder.close()
+        return deadline
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        return self.flush(timeout_millis / 1000)
+        """Also what is sent over OTLP, which is waited for no longer than the exit would wait."""
+        deadline = time.monotonic() + timeout_millis / 1000
+        flushed = self.flush(timeout_millis / 1000)
+        if self.leg is None:
+            return flushed
+        return self.leg.flush(min(deadline - time.monotonic(), self.recorder.exit_timeout_s)) and flushed
 
     def flush(self, timeout_s: float) -> bool:
         """Waits until all that ended is on disk; False if the time ran out first."""

@@ -8,7 +8,6 @@ what cannot be kept is counted.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 import weakref
@@ -22,6 +21,7 @@ from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.open_spans import OpenSpans
 from otel_gym.tracing.sealing import Sealer
+from otel_gym.tracing.worker_end import close_when_a_worker_ends
 
 # How long the thread gathers spans before it makes lines of them, and how long a line waits for others before all are
 # written. Far below the promised 100 ms, since the thread may get the interpreter late.
@@ -94,10 +94,15 @@ class Recorder:
         self.pending_bytes = 0
         self.spans_lost = 0
 
-    def count(self, name: str) -> None:
-        """Adds one to a counter that is kept beside the spans (``uncaptured_calls`` …)."""
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was handed over in this process."""
+        return self._thread is not None
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Adds to a counter that is kept beside the spans (``uncaptured_calls`` …)."""
         with self._lock:
-            self._counts[name] = self._counts.get(name, 0) + 1
+            self._counts[name] = self._counts.get(name, 0) + number
         self.wake()
 
     def hold(self, size: int) -> bool:
@@ -166,7 +171,7 @@ class Recorder:
             self._submit(_Item(0), 0)
 
     def _start(self) -> None:
-        _write_when_a_worker_ends()
+        close_when_a_worker_ends(_close_all)
         self._thread = threading.Thread(target=self._run, name="otel-gym-recorder", daemon=True)
         self._thread.start()
 
@@ -175,9 +180,11 @@ class Recorder:
         if threading.get_ident() == self._thread_id:
             return False
         with self._condition:
+            if self._finished >= self._submitted:
+                if self._counts == self._counts_written:
+                    return True
+                self._submit(_Item(0), 0)  # the round that takes it writes the counters
             target = self._submitted
-            if self._finished >= target and self._counts == self._counts_written:
-                return True
             self._hurry = True
             self._condition.notify_all()
             return self._condition.wait_for(lambda: self._finished >= target, timeout_s)
@@ -325,17 +332,6 @@ def recorder_of_this_thread() -> Recorder | None:
 
 
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
-_worker_told = 0
-
-
-def _write_when_a_worker_ends() -> None:
-    """A child process of multiprocessing ends without running what atexit knows."""
-    global _worker_told
-    process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
-    if process is None or util is None or process.parent_process() is None or _worker_told == os.getpid():
-        return
-    _worker_told = os.getpid()
-    util.Finalize(None, _close_all, exitpriority=0)
 
 
 def _close_all() -> None:

@@ -29,6 +29,12 @@ COUNTED: dict[str, tuple[str, bool]] = {
         "OTEL_GYM_QUEUE_BYTES above the largest body",
         True,
     ),
+    "otlp_lost_spans": (
+        "spans did not reach the OTLP endpoint, or nobody there said so; see to it and to what it takes. The "
+        "store has those of rollouts",
+        False,
+    ),
+    "otlp_refused_spans": ("spans were refused by the OTLP endpoint, which said why; see its log", False),
     "not_durable": (
         "answers went on before their span was on disk, as it took longer than OTEL_GYM_DURABILITY=sync waits; "
         "see to the disk's speed",
