@@ -16,6 +16,8 @@ STORE_VERSION = "1"
 ROLLOUT_SPAN = "rollout"
 AGENT_STEP_SPAN = "agent_step"
 REWARD_SPAN = "record_reward"
+# What a capture file of NeMo Gym is, above the calls that were read from it.
+CAPTURE_SPAN = "model_call_capture"
 
 # A gym span without a rollout id is filed under this name; no rollout may be called so.
 UNASSIGNED = "unassigned"
@@ -58,6 +60,21 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.source", "string", "of imported spans: transcript, stream_json, atif …", "transcript"),
     Attribute("gym.source.session_id", "string", "session that the span was imported from", "b62ec037-0595-…"),
     Attribute("gym.source.index", "int", "place in the source; orders what one agent did", "17"),
+    Attribute(
+        "gym.capture.line",
+        "string",
+        "of a line of NeMo Gym's own capture file: ids, times, status as it says them, JSON",
+        '{"model_call_id":"582c7700",…}',
+    ),
+    Attribute(
+        "gym.capture.content",
+        "string",
+        "the same: what else it says, and neither body does, JSON",
+        '{"response":{"id":"resp_1",…}}',
+    ),
+    Attribute("gym.capture.unreadable_records", "int", "lines of that file that give no record", "13"),
+    Attribute("gym.capture.incomplete", "boolean", "NeMo Gym says itself that calls are missing in it", "true"),
+    Attribute("gym.capture.unreadable", "boolean", "the file could not be read at all", "true"),
     Attribute(
         "gym.source.continues",
         "string",
@@ -293,6 +310,11 @@ SOURCE = "gym.source"
 SOURCE_SESSION_ID = "gym.source.session_id"
 SOURCE_INDEX = "gym.source.index"
 SOURCE_VERSION = "gym.source.version"
+CAPTURE_LINE = "gym.capture.line"
+CAPTURE_CONTENT = "gym.capture.content"
+CAPTURE_UNREADABLE_RECORDS = "gym.capture.unreadable_records"
+CAPTURE_INCOMPLETE = "gym.capture.incomplete"
+CAPTURE_UNREADABLE = "gym.capture.unreadable"
 SOURCE_CONTINUES = "gym.source.continues"
 SOURCE_CONTINUES_INDEX = "gym.source.continues_index"
 TIME_KNOWN = "gym.time.known"

@@ -14,8 +14,6 @@ from otel_gym.ingest.spans import OtherRunError, Written, is_stored, write_rollo
 from otel_gym.settings import Settings
 from otel_gym.tracing.content_policy import content_policy_from
 
-_OTHER_RUN_CURE = "left out; import it alone with --rollout ID, or give it a session_id of its own"
-
 
 class Import:
     """Takes the sessions below some paths into a store, again and again."""
@@ -43,9 +41,22 @@ class Import:
     def take(self, paths: list[Path]) -> list[str]:
         """Returns what could not be read, as it is now: a line that is being written is whole the next time."""
         with progress("importing") as advancing:
-            damage = list(dict.fromkeys(text for path in advancing(paths) for text in self._taken(path)))
+            files = [file for path in paths for file in self._files(path)]
+            damage = list(dict.fromkeys(text for path in advancing(files) for text in self._taken(path)))
         self._has_taken = True
         return damage
+
+    def _files(self, path: Path) -> list[Path]:
+        try:
+            check_path(path)
+            files = SOURCES[self._source].files(path)
+        except SourceError as problem:
+            raise CommandError(str(problem)) from None
+        except OSError as error:
+            raise CommandError(unreadable_text(path, error)) from None
+        if self._rollout is not None and len(files) > 1:
+            raise CommandError(f"{path} holds {len(files)} sessions, --rollout names one; import them one by one")
+        return files
 
     def _taken(self, path: Path) -> list[str]:
         """What cannot be read now may be whole the next time, if there is one."""
@@ -66,7 +77,7 @@ class Import:
             try:
                 self._write(rollout)
             except OtherRunError as problem:
-                rollout.damage.append(f"{problem}: {_OTHER_RUN_CURE}")
+                rollout.damage.append(str(problem))
         return [text for rollout in found for text in rollout.damage]
 
     def _write(self, rollout: ImportedRollout) -> None:

@@ -94,6 +94,22 @@ def atif(
     _import("atif", paths, rollout, run, follow, directory)
 
 
+@app.command("gym-captures", cls=ArgumentCommand, short_help="NeMo Gym's own captures of model calls.")
+def gym_captures(
+    paths: Paths, rollout: Rollout = None, run: RunId = None, follow: Follow = False, directory: Directory = None
+) -> None:
+    """Import what NeMo Gym captured itself: the ID.capture.jsonl and ID.capture.incomplete of model_call_capture_dir.
+
+    The rollout id is in the file's name. What cannot be read is said, file and line, and counted in the gaps that
+    `otel-gym join` attaches. Importing again, or files that have grown, adds nothing twice; give each launch a --run.
+
+    \b
+    Example:
+        otel-gym import gym-captures results/captures --run eval-7
+    """
+    _import("gym-captures", paths, rollout, run, follow, directory)
+
+
 def _import(
     source: str, paths: list[Path], rollout: str | None, run: str | None, follow: bool, directory: Path | None
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from otel_gym.cli import compact, convert, demo, doctor, export, imports, ls, perfetto, proxy, show, stats, tail
+from otel_gym.cli import compact, convert, demo, doctor, export, imports, join, ls, perfetto, proxy, show, stats, tail
 from otel_gym.cli.common import AddressCommand, ArgumentCommand, output_code
 from otel_gym.version import __version__
 
@@ -43,6 +43,7 @@ app.command("tail", cls=AddressCommand, short_help="Follow a store while it grow
 app.command("perfetto", cls=AddressCommand, short_help="Open rollouts in Perfetto's UI.")(perfetto.perfetto)
 app.command("doctor", cls=ArgumentCommand, short_help="Say what is wrong with a store, and what to do.")(doctor.doctor)
 app.command("compact", short_help="Seal what ended processes wrote in Parquet.")(compact.compact)
+app.command("join", cls=ArgumentCommand, short_help="Attach model calls to rollout rows.")(join.join)
 app.add_typer(imports.app, name="import")
 app.add_typer(export.app, name="export")
 app.add_typer(convert.app, name="convert")

@@ -76,7 +76,8 @@ class ImportedRollout:
     """What one session of a source holds. ``spans`` begin with the ``rollout`` root, and each stands behind its parent.
 
     ``source`` is what ``gym.source`` says; ``damage``: what of it could not be read, a text each with file, line, cure.
-    ``place``: where it lies, of a source whose session ids may name several runs.
+    ``place``: where it lies, of a source whose session ids may name several runs. ``is_whole_rollout``: the session is
+    all that its source has of the rollout, so that another one of the same run is of another launch.
     """
 
     source: str
@@ -86,6 +87,7 @@ class ImportedRollout:
     rollout_id: str | None = None
     damage: list[str] = field(default_factory=list)
     place: Path | None = None
+    is_whole_rollout: bool = False
 
     @property
     def identity_id(self) -> str:

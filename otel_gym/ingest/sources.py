@@ -9,22 +9,27 @@ from pathlib import Path
 from otel_gym.ingest.atif import is_atif, read_atif
 from otel_gym.ingest.claude_code import is_claude_code, read_claude_code
 from otel_gym.ingest.codex import is_codex, read_codex
+from otel_gym.ingest.gym_captures import capture_files, is_gym_captures, read_gym_captures
 from otel_gym.ingest.imported import ImportedRollout, SourceError
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``made``: what a file of it is called; ``is_file``: whether a file is one, by its first records."""
+    """``made``: what a file of it is called; ``is_file``: whether a file is one, by its name or its first records.
+    ``files``: those of a folder that are read one by one, where all of them at once would be too much.
+    """
 
     read: Callable[[Path], list[ImportedRollout]]
     made: str
     is_file: Callable[[Path], bool]
+    files: Callable[[Path], list[Path]] = lambda path: [path]
 
 
 SOURCES: dict[str, Source] = {
     "claude-code": Source(read_claude_code, "a session of Claude Code", is_claude_code),
     "codex": Source(read_codex, "a session of Codex", is_codex),
     "atif": Source(read_atif, "an ATIF document", is_atif),
+    "gym-captures": Source(read_gym_captures, "a capture of NeMo Gym", is_gym_captures, capture_files),
 }
 
 

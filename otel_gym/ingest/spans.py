@@ -20,7 +20,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from otel_gym import conventions as names
 from otel_gym.content import KeptBody
-from otel_gym.conventions import REQUEST_BODY
+from otel_gym.conventions import REQUEST_BODY, RESPONSE_BODY
 from otel_gym.identity import Identity
 from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan, SourceError
 from otel_gym.store.blobs import BlobStore
@@ -37,10 +37,16 @@ from otel_gym.tracing.payloads import Payload
 from otel_gym.version import __version__
 
 _BATCH_BYTES = 1024 * 1024
+_BODIES = (REQUEST_BODY, RESPONSE_BODY)
 
 
 class OtherRunError(SourceError):
-    """The store holds another run under the same ids, which would be lost."""
+    """The store holds another run under the same ids, which would be lost, or added up with this one; with a cure."""
+
+    def __init__(
+        self, problem: str, cure: str = "import it alone with --rollout ID, or give it a session_id of its own"
+    ):
+        super().__init__(f"{problem}: left out; {cure}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +119,7 @@ def write_rollout(
     writer = StoreWriter(directory, rollout.service, content=once)
     rollout_id = rollout.identity_id
     known = _known_spans(directory, rollout_id)
-    if rollout.place is not None and _is_of_another_run(rollout, known):
-        raise OtherRunError(f"{rollout.place}: the store has another run of session {rollout.session_id}")
+    _refuse_another_run(rollout, rollout_id, run_id, known)
     found = {"new": 0, "changed": 0, "same": 0}
     batch = bytearray()
     for span, payload, verdict in _judged(rollout, run_id, policy, known):
@@ -139,6 +144,17 @@ def is_stored(
     return all(verdict == "same" for *_, verdict in _judged(rollout, run_id, policy, known))
 
 
+def _refuse_another_run(
+    rollout: ImportedRollout, rollout_id: str, run_id: str | None, known: Mapping[tuple[str, str], StoredSpan]
+) -> None:
+    if rollout.is_whole_rollout:
+        if _is_of_another_launch(rollout, run_id, known):
+            cure = "import the files of each launch with a --run ID of its own"
+            raise OtherRunError(f"{rollout.place}: the store has rollout {rollout_id} of another launch", cure)
+    elif rollout.place is not None and _is_of_another_run(rollout, known):
+        raise OtherRunError(f"{rollout.place}: the store has another run of session {rollout.session_id}")
+
+
 def _is_of_another_run(rollout: ImportedRollout, known: Mapping[tuple[str, str], StoredSpan]) -> bool:
     """A run that goes on still begins when it began."""
     root = rollout.spans[0]
@@ -148,10 +164,24 @@ def _is_of_another_run(rollout: ImportedRollout, known: Mapping[tuple[str, str],
     return there.start_ns != root.start_ns
 
 
+def _is_of_another_launch(
+    rollout: ImportedRollout, run_id: str | None, known: Mapping[tuple[str, str], StoredSpan]
+) -> bool:
+    """Whether the run has the rollout from another session. One that had no call in it yet is no other."""
+    return any(
+        session != rollout.session_id and session.startswith(f"{rollout.session_id.partition('/')[0]}/")
+        for session in (
+            str(span.attributes.get(names.SOURCE_SESSION_ID))
+            for span in known.values()
+            if span.attributes.get(names.SOURCE) == rollout.source and span.run_id == run_id
+        )
+    )
+
+
 def _judged(
     rollout: ImportedRollout, run_id: str | None, policy: ContentPolicy, known: Mapping[tuple[str, str], StoredSpan]
 ) -> Iterator[tuple[ImportedSpan, Payload | None, str]]:
-    """Each span, its request's body, and whether it is ``new``, ``changed`` or the ``same`` as in the store."""
+    """Each span, its bodies, and whether it is ``new``, ``changed`` or the ``same`` as in the store."""
     trace_id, shared = f"{rollout.trace_id:032x}", _shared_attributes(rollout, run_id)
     resource = {SERVICE_NAME: rollout.service}
     for span in rollout.spans:
@@ -161,9 +191,9 @@ def _judged(
             yield span, payload, "new"
             continue
         one = _stored(replace(span, attributes=_without_body(span.attributes)), trace_id, shared, resource, policy)
-        has_body = payload is not None
-        is_same = _is_same(one, there, has_body=has_body) or _is_same(
-            _as_read(_readable(span, rollout, run_id, policy), rollout.identity_id, policy), there, has_body=has_body
+        bodies = _bodies_in(payload)
+        is_same = _is_same(one, there, bodies) or _is_same(
+            _as_read(_readable(span, rollout, run_id, policy), rollout.identity_id, policy), there, bodies
         )
         yield span, payload, "same" if is_same else "changed"
 
@@ -174,9 +204,9 @@ def _as_read(span: ReadableSpan, rollout_id: str, policy: ContentPolicy) -> Stor
     return read
 
 
-def _is_same(one: StoredSpan, there: StoredSpan, *, has_body: bool) -> bool:
-    """A request that was noted stays as it is: that it is there is enough."""
-    if has_body != (REQUEST_BODY in there.attributes) or one.attributes != _without_body(there.attributes):
+def _is_same(one: StoredSpan, there: StoredSpan, bodies: set[str]) -> bool:
+    """A body that was noted stays as it is: that it is there is enough."""
+    if bodies != there.attributes.keys() & {*_BODIES} or one.attributes != _without_body(there.attributes):
         return False
     return all(getattr(one, name) == getattr(there, name) for name in _COMPARED)
 
@@ -185,13 +215,25 @@ _COMPARED = ("name", "parent_span_id", "start_ns", "end_ns", "events", "links", 
 
 
 def _without_body(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if not name.startswith(REQUEST_BODY)}
+    return {name: value for name, value in attributes.items() if not name.startswith(_BODIES)}
 
 
 def _payload(span: ImportedSpan, policy: ContentPolicy) -> Payload | None:
-    body = span.attributes.get(REQUEST_BODY) if policy.bodies else None
-    text = body() if callable(body) else body
-    return None if text is None else Payload(KeptBody(text.encode("utf-8", "surrogatepass")), None)
+    if not policy.bodies:
+        return None
+    request, response = (_body(span.attributes.get(name)) for name in _BODIES)
+    return None if request is None and response is None else Payload(request, response)
+
+
+def _body(said: Any) -> KeptBody | None:
+    text = said() if callable(said) else said
+    return None if text is None else KeptBody(text.encode("utf-8", "surrogatepass"))
+
+
+def _bodies_in(payload: Payload | None) -> set[str]:
+    if payload is None:
+        return set()
+    return {name for name, body in zip(_BODIES, (payload.request, payload.response), strict=True) if body is not None}
 
 
 def _known_spans(directory: Path, rollout_id: str) -> dict[tuple[str, str], StoredSpan]:
@@ -246,6 +288,9 @@ _ERROR_NAMES = frozenset({"error.type", names.ERROR_CATEGORY})
 _CONTENT = frozenset(
     {
         REQUEST_BODY,
+        RESPONSE_BODY,
+        names.CAPTURE_CONTENT,
+        names.RESPONSE_ERROR,
         names.OUTPUT_ITEMS,
         names.ITEM,
         names.TOOL_ERROR,

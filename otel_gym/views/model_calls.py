@@ -13,14 +13,17 @@ from typing import Any
 
 from otel_gym import conventions as names
 from otel_gym.content import KeptBody, body_of_text, known, printable
+from otel_gym.records.capture_line import CaptureLineError, record_of_capture_line
 from otel_gym.records.model_call import ModelCallRecord, build_model_call_record
 from otel_gym.settings import say_once
 from otel_gym.store.blobs import BlobError
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.views.layers import is_model_call, without_client_layer
+from otel_gym.wire.bodies import load_json_object
 from otel_gym.wire.dialects import DIALECTS
 from otel_gym.wire.exchange import Exchange, Execution, Raised
+from otel_gym.wire.parse import is_event_stream
 
 _NO_BODY = KeptBody(b"")
 _MODEL_REF_KIND = "responses_api_models"
@@ -54,8 +57,17 @@ def model_call_records(rollout: RolloutSpans) -> list[ModelCallRecord]:
 def model_calls(rollout: RolloutSpans) -> Iterator[StoredModelCall]:
     """A client's own span around a captured call is no second call (R033). One that has not ended has nulls."""
     calls = [span for span in without_client_layer(rollout).spans if is_model_call(span)]
+    if calls and all(names.CAPTURE_LINE in span.attributes for span in calls):
+        # As NeMo Gym counts them: by their place in its file.
+        places = sorted((_place(span), number) for number, span in enumerate(calls))
+        yield from (StoredModelCall(calls[number], record_of(calls[number], place)) for place, number in places)
+        return
     for index, span in enumerate(calls):
         yield StoredModelCall(span, record_of(span, index))
+
+
+def _place(span: StoredSpan) -> int:
+    return _Facts(span.attributes).number(names.SOURCE_INDEX) or 0
 
 
 def record_of(span: StoredSpan, call_index: int) -> ModelCallRecord:
@@ -66,10 +78,31 @@ def record_of(span: StoredSpan, call_index: int) -> ModelCallRecord:
         facts = _Facts(span.attributes)
         said = {name: facts.text(key) for name, key in _SAID_AT_START.items()}
         return _record_of_attributes(span, call_index).model_copy(update=known(said))
-    record = build_model_call_record(exchange_of(span), call_index)
+    record = _record_of_capture_line(span, call_index) or build_model_call_record(exchange_of(span), call_index)
     if names.REQUEST_BODY in span.attributes or names.RESPONSE_BODY in span.attributes:
         return record
     return record.model_copy(update=known(fields_of_attributes(span)))
+
+
+def _record_of_capture_line(span: StoredSpan, call_index: int) -> ModelCallRecord | None:
+    """Of a line that was imported from NeMo Gym's own capture; None for any other span."""
+    facts = _Facts(span.attributes)
+    line = load_json_object(facts.text(names.CAPTURE_LINE) or "")
+    if line is None:
+        return None
+    line |= load_json_object(facts.text(names.CAPTURE_CONTENT) or "") or {}
+    for name, attribute in (("request", names.REQUEST_BODY), ("response", names.RESPONSE_BODY)):
+        text = _body(span, attribute).content.decode("utf-8", "surrogatepass")
+        is_stream = name == "response" and is_event_stream(facts.text(names.RESPONSE_CONTENT_TYPE))
+        value = None if is_stream else load_json_object(text)
+        if value is not None:
+            line[name] = value
+        elif text:
+            line[f"{name}_raw"] = text
+    try:
+        return record_of_capture_line(line, call_index)
+    except CaptureLineError:  # the stored line was changed by others
+        return None
 
 
 def exchange_of(span: StoredSpan) -> Exchange:

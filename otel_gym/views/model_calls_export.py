@@ -20,90 +20,97 @@ from otel_gym.views.json_lines import Row, plain, replacing
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 ROW_GROUP_ROWS = 10_000
 
-_TEXT, _JSON, _COUNT, _NUMBER, _FLAG = "text", "json", "count", "number", "flag"
+TEXT, JSON, COUNT, NUMBER, FLAG = "text", "json", "count", "number", "flag"
 
-COLUMNS: tuple[tuple[str, str], ...] = (
-    ("run_id", _TEXT),
-    ("rollout_id", _TEXT),
-    ("execution", _TEXT),
-    ("superseded", _FLAG),
-    ("model_call_id", _TEXT),
-    ("response_id", _TEXT),
-    ("client_session_id", _TEXT),
-    ("client_assistant_message_id", _TEXT),
-    ("call_index", _COUNT),
-    ("model_ref", _JSON),
-    ("model", _TEXT),
-    ("dialect", _TEXT),
-    ("status_code", _COUNT),
-    ("response_status", _TEXT),
-    ("finish_reason", _TEXT),
-    ("upstream_attempted", _FLAG),
-    ("upstream_status_code", _COUNT),
-    ("response_source", _TEXT),
-    ("local_response_reason", _TEXT),
-    ("started_at", _NUMBER),
-    ("completed_at", _NUMBER),
-    ("latency_total_ms", _NUMBER),
-    ("latency_ttft_ms", _NUMBER),
-    ("tokens_in", _COUNT),
-    ("tokens_out", _COUNT),
-    ("tokens_reasoning", _COUNT),
-    ("tokens_total", _COUNT),
-    ("cached_tokens", _COUNT),
-    ("cache_creation_tokens", _COUNT),
-    ("cache_hit", _FLAG),
-    ("tool_calls", _JSON),
-    ("reasoning_content", _TEXT),
-    ("error_category", _TEXT),
-    ("failure_report", _JSON),
-    ("model_operations", _JSON),
-    ("request", _JSON),
-    ("request_raw", _TEXT),
-    ("response", _JSON),
-    ("response_raw", _TEXT),
+Columns = tuple[tuple[str, str], ...]
+
+COLUMNS: Columns = (
+    ("run_id", TEXT),
+    ("rollout_id", TEXT),
+    ("execution", TEXT),
+    ("superseded", FLAG),
+    ("model_call_id", TEXT),
+    ("response_id", TEXT),
+    ("client_session_id", TEXT),
+    ("client_assistant_message_id", TEXT),
+    ("call_index", COUNT),
+    ("model_ref", JSON),
+    ("model", TEXT),
+    ("dialect", TEXT),
+    ("status_code", COUNT),
+    ("response_status", TEXT),
+    ("finish_reason", TEXT),
+    ("upstream_attempted", FLAG),
+    ("upstream_status_code", COUNT),
+    ("response_source", TEXT),
+    ("local_response_reason", TEXT),
+    ("started_at", NUMBER),
+    ("completed_at", NUMBER),
+    ("latency_total_ms", NUMBER),
+    ("latency_ttft_ms", NUMBER),
+    ("tokens_in", COUNT),
+    ("tokens_out", COUNT),
+    ("tokens_reasoning", COUNT),
+    ("tokens_total", COUNT),
+    ("cached_tokens", COUNT),
+    ("cache_creation_tokens", COUNT),
+    ("cache_hit", FLAG),
+    ("tool_calls", JSON),
+    ("reasoning_content", TEXT),
+    ("error_category", TEXT),
+    ("failure_report", JSON),
+    ("model_operations", JSON),
+    ("request", JSON),
+    ("request_raw", TEXT),
+    ("response", JSON),
+    ("response_raw", TEXT),
 )
 
 _TYPES: dict[str, pa.DataType] = {
-    _TEXT: pa.large_string(),
-    _JSON: pa.large_string(),
-    _COUNT: pa.int64(),
-    _NUMBER: pa.float64(),
-    _FLAG: pa.bool_(),
+    TEXT: pa.large_string(),
+    JSON: pa.large_string(),
+    COUNT: pa.int64(),
+    NUMBER: pa.float64(),
+    FLAG: pa.bool_(),
 }
 _CELLS: dict[str, Callable[[Any], Any]] = {
-    _TEXT: safe_text,
-    _JSON: safe_json,
-    _COUNT: lambda value: value if fits_int64(value) else None,
-    _NUMBER: float,
-    _FLAG: bool,
+    TEXT: safe_text,
+    JSON: safe_json,
+    COUNT: lambda value: value if fits_int64(value) else None,
+    NUMBER: float,
+    FLAG: bool,
 }
 
-SCHEMA = pa.schema([(name, _TYPES[kind]) for name, kind in COLUMNS])
+
+def schema_of(columns: Columns) -> pa.Schema:
+    return pa.schema([(name, _TYPES[kind]) for name, kind in columns])
 
 
-def write_parquet(rows: Iterable[Row], path: Path) -> int:
+SCHEMA = schema_of(COLUMNS)
+
+
+def write_parquet(rows: Iterable[Row], path: Path, columns: Columns = COLUMNS) -> int:
     """Writes the file (zstd) whole or not at all; returns the number of rows. Raises OSError.
 
     No rows make an empty file with the schema.
     """
-    count = 0
+    count, schema = 0, schema_of(columns)
     with (
         replacing(path) as temporary,
         temporary.open("wb") as file,  # given a path, pyarrow asks for its position, which a FIFO has not
-        pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer,
+        pq.ParquetWriter(file, schema, compression="zstd") as writer,
     ):
-        for group in _row_groups(rows):
-            writer.write_table(pa.Table.from_pylist(group, SCHEMA))
+        for group in _row_groups(rows, columns):
+            writer.write_table(pa.Table.from_pylist(group, schema))
             count += len(group)
     return count
 
 
-def _row_groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def _row_groups(rows: Iterable[Row], columns: Columns) -> Iterator[list[Row]]:
     group: list[Row] = []
     size = 0
     for row in rows:
-        cells = {name: _cell(kind, row[name]) for name, kind in COLUMNS}
+        cells = {name: _cell(kind, row[name]) for name, kind in columns}
         group.append(cells)
         size += sum(len(cell) for cell in cells.values() if isinstance(cell, str))
         if size >= ROW_GROUP_BYTES or len(group) >= ROW_GROUP_ROWS:

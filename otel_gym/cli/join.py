@@ -1,0 +1,178 @@
+"""``otel-gym join``: model calls beside the rollouts that made them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from otel_gym.cli.common import (
+    CommandError,
+    Directory,
+    Run,
+    early_leaving,
+    open_store,
+    progress,
+    reader,
+    say,
+)
+from otel_gym.cli.formats import counted, number
+from otel_gym.cli.writing import not_written
+from otel_gym.content import safe_json
+from otel_gym.store.reader import Store
+from otel_gym.views.join import Join, JoinedRow, JoinReport
+from otel_gym.views.json_lines import replacing
+
+STDOUT = STDIN = Path("-")
+LISTED = 20
+
+
+@reader
+def join(
+    rollouts: Annotated[
+        Path,
+        typer.Argument(metavar="ROLLOUTS.jsonl", help="Rollout rows, one JSON object a line; - is stdin."),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="File to write, .jsonl or .parquet; - is stdout.  [default: stdout]",
+            show_default=False,
+        ),
+    ] = None,
+    include_payloads: Annotated[
+        bool, typer.Option("--include-payloads", help="Calls with their requests and responses.")
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            metavar="FILE",
+            help="JSON: rewards, gaps, unmatched rows, orphans, duplicates.",
+            show_default=False,
+        ),
+    ] = None,
+    directory: Directory = None,
+    run: Run = None,
+) -> Store:
+    """Attach to each rollout row the model calls of its rollout, as `ng_model_call_capture`.
+
+    A row is found by its `_ng_rollout_id`, else by its `_ng_task_index` and `_ng_rollout_index`, with its
+    `_ng_attempt_index`; nothing else of it changes. What does not fit exactly is a named gap in the row, and listed on
+    stderr: rows without model calls, rollouts without a row, rows that name the same rollout. Means leave out rewards
+    that are null, and say how many.
+
+    \b
+    Example:
+        otel-gym join rollouts.jsonl -o joined.jsonl --run latest
+        otel-gym join rollouts.jsonl --report report.json | head -1
+    """
+    store = open_store(directory)
+    with _seekable(rollouts) as path:
+        joining = Join(store, path, run, include_payloads=include_payloads)
+        with progress("joining", printing=output in (None, STDOUT)) as advancing:
+            _write(joining.rows(advancing), output)
+    if report is not None:
+        _replace(report, lambda file: file.write_text(safe_json(asdict(joining.report)) + "\n", encoding="utf-8"))
+    for line in said(joining.report):
+        say(line)
+    # Damage of the rows is said, and ends the command, as that of the store does.
+    store.met(joining.damage)
+    return store
+
+
+@contextmanager
+def _seekable(path: Path) -> Iterator[Path]:
+    """The rows are read twice: what can be read once only is copied first."""
+    if path != STDIN and path.is_file():
+        yield path
+        return
+    if path != STDIN and (path.is_dir() or not path.exists()):
+        raise CommandError(f"{path}: {'a folder' if path.is_dir() else 'no such file'}; give a file of rollout rows")
+    with tempfile.NamedTemporaryFile(suffix=".jsonl") as copy:
+        if path == STDIN:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+        else:
+            with path.open("rb") as rows:
+                shutil.copyfileobj(rows, copy)
+        copy.flush()
+        yield Path(copy.name)
+
+
+def _write(rows: Iterator[JoinedRow], output: Path | None) -> None:
+    if output is None or output == STDOUT:
+        with early_leaving():
+            for joined in rows:
+                sys.stdout.buffer.write(joined.joined + b"\n")
+        deque(rows, maxlen=0)  # a reader that left early changes nothing of the report
+        return
+    if output.suffix == ".parquet":
+        from otel_gym.views.join_export import write_joined_parquet  # pyarrow is slow to load
+
+        _written(output, lambda: write_joined_parquet(rows, output))
+        return
+    if output.suffix not in ("", ".jsonl", ".ndjson", ".json"):
+        raise CommandError(f"{output}: no format is named {output.suffix}; name it .jsonl or .parquet")
+    _replace(output, lambda file: _write_lines(rows, file))
+
+
+def _write_lines(rows: Iterable[JoinedRow], path: Path) -> None:
+    with path.open("wb") as file:
+        file.writelines(joined.joined + b"\n" for joined in rows)
+
+
+def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+    def replaced() -> None:
+        with replacing(path) as temporary:
+            write(temporary)
+
+    _written(path, replaced)
+
+
+def _written(path: Path, write: Callable[[], Any]) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise not_written(path, error) from None
+
+
+def said(report: JoinReport) -> Iterator[str]:
+    """What was done, and what did not fit."""
+    yield f"{counted(report.rows, 'row')}, {report.joined:,} with {counted(report.calls, 'model call')}"
+    yield f"rewards: mean {number(report.mean_reward)} of {report.scored:,}; {report.missing:,} without one"
+    if report.kept:
+        yield f"{counted(report.kept, 'row')} kept what was attached before, since the store has nothing"
+    yield from _listed(report.unmatched, "row without a rollout in the store", "rows without a rollout in the store")
+    yield from _listed(report.ambiguous, "row whose rollout several runs have", "rows whose rollout several runs have")
+    yield from _listed(report.duplicates, "rollout that several rows name", "rollouts that several rows name")
+    yield from _listed(report.orphans, "rollout without a row", "rollouts without a row")
+
+
+def _listed(found: list[dict[str, Any]], one: str, many: str) -> Iterator[str]:
+    if not found:
+        return
+    yield f"{len(found):,} {one if len(found) == 1 else many}:"
+    yield from (f"  {_item(each)}" for each in found[:LISTED])
+    if len(found) > LISTED:
+        yield f"  and {len(found) - LISTED:,} more; --report FILE lists all"
+
+
+def _item(each: dict[str, Any]) -> str:
+    rollout_id = each["rollout_id"]
+    if "calls" in each:
+        superseded = ", superseded" if each.get("superseded") else ""
+        return f"{each['run_id'] or '-'}/{rollout_id}: {counted(each['calls'], 'model call')}{superseded}"
+    lines = each.get("lines") or [each["line"]]
+    runs = f": of {', '.join(run or '-' for run in each['runs'])}; say which with --run" if "runs" in each else ""
+    return f"{rollout_id} (line {', '.join(map(str, lines))}){runs}"
