@@ -35,6 +35,7 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.run.id", "string", "the launch: a training step, an evaluation", "20261130T022338Z-9f3a"),
     Attribute("gym.rollout.id", "string", "the rollout; `unassigned` where a gym span had none", "12-0-a1"),
     Attribute("nemo.gym.rollout.id", "string", "the same, under the name that NeMo Gym's own spans carry", "12-0-a1"),
+    Attribute("nemo.gym.server.name", "string", "server of a NeMo Gym run, as its config names it", "policy_model"),
     Attribute("gym.rollout.id.refused", "string", "what a URL said instead of a valid id, cut to 200", "my rollout"),
     Attribute("gym.rollout.task_index", "int", "task of the rollout, where the id was made from indices", "12"),
     Attribute("gym.rollout.index", "int", "which rollout of its task", "0"),
@@ -43,6 +44,14 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute(
         "gym.reward.time_ns", "int", "when the reward on a `rollout` span was given, UTC ns", "1796000000123456789"
     ),
+    Attribute(
+        "gym.mask_sample",
+        "boolean",
+        "true: the environment failed, so the reward says nothing of the model, in NeMo Gym's words",
+        "true",
+    ),
+    Attribute("gym.failure_kind", "string", "why the environment could not judge, in NeMo Gym's words", "judge_failed"),
+    Attribute("gym.session.id", "string", "session of the environment that a request belongs to", "0f8fad5b-d9cb-…"),
     Attribute(
         "gym.rollout.id.assumed",
         "boolean",
@@ -266,11 +275,15 @@ RUN_ID = "gym.run.id"
 ROLLOUT_ID = "gym.rollout.id"
 REFUSED_ROLLOUT_ID = "gym.rollout.id.refused"
 NEMO_ROLLOUT_ID = "nemo.gym.rollout.id"
+NEMO_SERVER_NAME = "nemo.gym.server.name"
 TASK_INDEX = "gym.rollout.task_index"
 ROLLOUT_INDEX = "gym.rollout.index"
 ATTEMPT = "gym.rollout.attempt"
 REWARD = "gym.reward"
 REWARD_TIME = "gym.reward.time_ns"
+MASK_SAMPLE = "gym.mask_sample"
+FAILURE_KIND = "gym.failure_kind"
+SESSION_ID = "gym.session.id"
 ROLLOUT_ID_ASSUMED = "gym.rollout.id.assumed"
 MODEL_CALL_ID = "gym.model_call.id"
 MODEL_REF_TYPE = "gym.model_ref.type"

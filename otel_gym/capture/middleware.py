@@ -13,9 +13,8 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -27,21 +26,18 @@ from opentelemetry.util.types import AnyValue
 
 from otel_gym.capture.clock import Clock, SystemClock
 from otel_gym.capture.exchanges import CapturedCall
-from otel_gym.id_rules import is_valid_id, refusal_of
+from otel_gym.capture.routes import Route, route_of, say_near_miss, say_refused, without_prefix
 from otel_gym.identity import (
     Identity,
     RequestIdentity,
     current_identity,
     identity_from_baggage_header,
     set_identity,
-    split_url_prefix,
-    strip_raw_url_prefix,
 )
 from otel_gym.tracing.current import restore
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.pipeline import Pipeline, active_pipeline
-from otel_gym.wire.dialects import DIALECTS, dialect_for_path, is_near_miss
 from otel_gym.wire.exchange import DialectName
 
 Scope = MutableMapping[str, Any]
@@ -58,14 +54,14 @@ _FASTAPI_SPAN = "fastapi.telemetry"
 
 
 @dataclass(slots=True)
-class _Request:
+class RolloutRequest:
     """What the outer layer hands to the inner one, in the scope."""
 
     pipeline: Pipeline
     identity: RequestIdentity
     dialect: DialectName | None
     query_string: bytes
-    path: str = ""
+    span_name: str
     refused_id: str | None = None
     ended_ns: int | None = None
     # Until it has returned, which may be long after its last byte: background work runs in it.
@@ -78,7 +74,7 @@ class _Request:
 
 
 # The request that this context serves, which may be over: see RequestIdentity.
-_current_request: ContextVar[_Request | None] = ContextVar("otel_gym_request", default=None)
+_current_request: ContextVar[RolloutRequest | None] = ContextVar("otel_gym_request", default=None)
 
 
 class ModelCallCapture:
@@ -124,24 +120,24 @@ class ModelCallCapture:
             return await self.app(scope, receive, _flushing_before_shutdown(send))
         if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
-        route = _route(scope["path"], scope.get("root_path") or "")
+        route = self._route(scope)
         if self.strips_prefix:
-            scope = _without_prefix(scope, route)
+            scope = without_prefix(scope, route)
         pipeline = active_pipeline()
         if pipeline is None or scope["type"] == "websocket" or scope.get(_CAPTURED):
             return await self.app(scope, receive, send)
         await self._trace(pipeline, route, scope, receive, send)
 
-    async def _trace(self, pipeline: Pipeline, route: _Route, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _trace(self, pipeline: Pipeline, route: Route, scope: Scope, receive: Receive, send: Send) -> None:
         is_leftover = _is_in_leftover_context()
         outer_span = _outer_span(is_leftover)
         identity = _identity(pipeline, route, scope, None if is_leftover else current_identity())
         dialect = route.dialect
         if route.is_near_miss and scope["method"] == "POST":
-            _say_near_miss(route.path)
+            say_near_miss(route.path)
             pipeline.recorder.count("uncaptured_paths")
         if route.refused_id is not None and dialect is not None:
-            _say_refused(route.refused_id)
+            say_refused(route.refused_id)
             pipeline.recorder.count("refused_ids")
         if identity.rollout_id is None and dialect is not None and not pipeline.capture_unassigned:
             pipeline.recorder.count("uncaptured_calls")
@@ -151,8 +147,14 @@ class ModelCallCapture:
                 return await self._without_leftovers(outer_span, scope, receive, send)
             return await self.app(scope, receive, send)
         query_string = scope.get("query_string", b"")
-        request = _Request(
-            pipeline, identity, dialect, query_string, route.path, route.refused_id, task=_current_task()
+        request = RolloutRequest(
+            pipeline,
+            identity,
+            dialect,
+            query_string,
+            self._span_name(route, scope),
+            route.refused_id,
+            task=_current_task(),
         )
         if route.prefix_id is None or not self.strips_prefix:  # else it is a copy already
             scope = {**scope}
@@ -203,18 +205,30 @@ class ModelCallCapture:
         return self._traced[1]
 
     async def _capture(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request: _Request = scope.pop(_REQUEST)
+        request: RolloutRequest = scope.pop(_REQUEST)
         scope["query_string"] = request.query_string
         scope[_CAPTURED] = True  # of two captures around one app the outer one counts
         if request.dialect is None:
-            return await self.app(scope, receive, send)
+            return await self._pass_on(request, scope, receive, send)
         call = self._begin(request, request.dialect, scope)
         if call is None:
             return await self.app(scope, receive, send)
         self.captured_calls += 1
         await call.run(self.app, scope, receive, send)
 
-    def _begin(self, request: _Request, dialect: DialectName, scope: Scope) -> CapturedCall | None:
+    def _route(self, scope: Scope) -> Route:
+        return route_of(scope["path"], scope.get("root_path") or "")
+
+    def _span_name(self, route: Route, scope: Scope) -> str:
+        # Other paths may hold ids: the method alone keeps the name low in cardinality.
+        method: str = scope["method"]
+        return f"{method} {route.path}" if route.dialect else method
+
+    async def _pass_on(self, request: RolloutRequest, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request of a rollout that is no model call."""
+        await self.app(scope, receive, send)
+
+    def _begin(self, request: RolloutRequest, dialect: DialectName, scope: Scope) -> CapturedCall | None:
         try:
             return CapturedCall(
                 pipeline=request.pipeline,
@@ -234,62 +248,27 @@ class ModelCallCapture:
             return None
 
 
-def instrument_app(app: Any, **options: Any) -> Any:
-    """Adds ``ModelCallCapture`` to a FastAPI or Starlette app, once; returns the app.
+def instrument_app(app: Any, *, capture: Callable[..., Any] = ModelCallCapture, **options: Any) -> Any:
+    """Adds ``ModelCallCapture``, or a ``capture`` of its kind, to a FastAPI or Starlette app, once; returns the app.
 
     ``options`` are the middleware's. An app that has begun to serve is wrapped as it stands. FastAPI's
     own SERVER span gives way to ours, unless the app gave it a provider: it starts before the rollout
     is known, so in another trace, and it keeps the query.
     """
-    if any(middleware.cls is ModelCallCapture for middleware in app.user_middleware):
+    if any(is_capture(middleware.cls) for middleware in app.user_middleware):
         return app
     if app.middleware_stack is None:
-        app.add_middleware(ModelCallCapture, **options)
+        app.add_middleware(capture, **options)
     elif not isinstance(app.middleware_stack, ModelCallCapture):
-        app.middleware_stack = ModelCallCapture(app.middleware_stack, **options)
+        app.middleware_stack = capture(app.middleware_stack, **options)
     native_telemetry = getattr(app, "_telemetry", None)
     if isinstance(native_telemetry, dict) and native_telemetry.get("tracer_provider") is None:
         native_telemetry["tracing"] = False
     return app
 
 
-class _Route(NamedTuple):
-    """What a path says. ``prefix_id`` is the id of its URL prefix as it stands there, ``path`` the one without it.
-
-    ``refused_id`` is that id where it may not name a rollout; ``is_mounted``: the prefix stood behind the root path;
-    ``is_near_miss``: a POST there is likely a model call, on a path that is not captured.
-    """
-
-    prefix_id: str | None
-    refused_id: str | None
-    path: str
-    raw_path: bytes
-    is_mounted: bool
-    dialect: DialectName | None
-    is_near_miss: bool
-
-
-@lru_cache(maxsize=1024)  # a rollout asks for one path again and again
-def _route(path: str, root: str) -> _Route:
-    """Of a mounted app the prefix stands behind its root path."""
-    mount = root if root and path.startswith(f"{root}/") else ""
-    prefix_id, rest = split_url_prefix(path.removeprefix(mount))
-    path = mount + rest if prefix_id is not None else path
-    asked_for = path.removeprefix(root)
-    dialect = dialect_for_path(asked_for)
-    refused_id = None if prefix_id is None or is_valid_id(prefix_id) else prefix_id
-    name = dialect.name if dialect else None
-    return _Route(prefix_id, refused_id, path, path.encode(), bool(mount), name, is_near_miss(asked_for))
-
-
-def _without_prefix(scope: Scope, route: _Route) -> Scope:
-    """A copy of the scope without the prefix; the scope itself where there is none."""
-    if route.prefix_id is None:
-        return scope
-    raw_path = scope.get("raw_path")
-    if raw_path:
-        raw_path = route.raw_path if route.is_mounted else strip_raw_url_prefix(raw_path, route.raw_path)
-    return {**scope, "path": route.path, "raw_path": raw_path}
+def is_capture(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, ModelCallCapture)
 
 
 def _outer_span(is_leftover: bool) -> Span | None:
@@ -322,7 +301,7 @@ def _current_task() -> asyncio.Task[Any] | None:
         return None
 
 
-def _identity(pipeline: Pipeline, route: _Route, scope: Scope, surrounding: Identity | None) -> RequestIdentity:
+def _identity(pipeline: Pipeline, route: Route, scope: Scope, surrounding: Identity | None) -> RequestIdentity:
     """URL prefix, else baggage, else the rollout that surrounds an in-process call."""
     said = _identity_of_baggage(scope) or surrounding
     rollout_id, run_id = (said.rollout_id, said.run_id) if said else (None, None)
@@ -331,41 +310,19 @@ def _identity(pipeline: Pipeline, route: _Route, scope: Scope, surrounding: Iden
     return RequestIdentity(rollout_id, run_id or pipeline.run_id)
 
 
-_refusals_said: set[str] = set()
-
-
-def _say_refused(rollout_id: str) -> None:
-    """The first of each kind, by its reason: clients that make one bad id make many."""
-    reason = refusal_of(rollout_id)
-    if reason is not None and reason not in _refusals_said:
-        _refusals_said.add(reason)
-        log_once(
-            f"the rollout id {rollout_id[:80]!r} in a URL is refused, its calls count as without one: {reason}",
-            with_traceback=False,
-        )
-
-
-_CAPTURED_PATHS = ", ".join(dialect.path for dialect in DIALECTS.values())
-
-
-def _say_near_miss(path: str) -> None:
-    log_once(
-        f"POST {path[:80]} looks like a model call and is not captured, as {_CAPTURED_PATHS} are; "
-        "does the client's base URL lack /v1?",
-        kind="a path that is not captured",
-        with_traceback=False,
-    )
+def baggage_header(scope: Scope) -> str | None:
+    values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"baggage"]
+    return ",".join(values) if values else None
 
 
 def _identity_of_baggage(scope: Scope) -> Identity | None:
-    values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"baggage"]
-    return identity_from_baggage_header(",".join(values)) if values else None
+    header = baggage_header(scope)
+    return None if header is None else identity_from_baggage_header(header)
 
 
 def _server_span_details(scope: Scope) -> tuple[str, dict[str, Any]]:
-    # Other paths may hold ids: the method alone keeps the name low in cardinality.
-    request: _Request = scope[_REQUEST]
-    return f"{scope['method']} {request.path}" if request.dialect else scope["method"], {}
+    request: RolloutRequest = scope[_REQUEST]
+    return request.span_name, {}
 
 
 class _SetOnce(BoundedAttributes):
@@ -404,7 +361,7 @@ class _RequestTracer(trace.Tracer):
         return self._tracer.start_as_current_span(*arguments, **options)
 
 
-def _stamp(span: Span | None, request: _Request) -> None:
+def _stamp(span: Span | None, request: RolloutRequest) -> None:
     """Another's SERVER span joins the rollout, so that it is stored with it."""
     if span is not None:
         span.set_attributes(identity_attributes(request.identity))

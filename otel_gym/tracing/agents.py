@@ -122,6 +122,11 @@ class ToolScope(SpanScope):
         self._has_result = False
         self._subagents: tuple[str, ...] = ()
 
+    def record_arguments(self, arguments: Any) -> None:
+        """What the model asked for, JSON text or anything, where it is known only after the run began."""
+        if self.span is not None and self._is_open_here and self._keeps_content:
+            self._set("gen_ai.tool.call.arguments", arguments_json(arguments))
+
     def record_result(self, result: Any, *, is_error: bool = False, extra: Mapping[str, Any] | None = None) -> None:
         """What the tool gave back; the last one counts.
 

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 import otel_gym
-from otel_gym.capture import middleware
+from otel_gym.capture import routes
 from otel_gym.capture.middleware import ModelCallCapture
 from otel_gym.tracing import logs
 
@@ -17,7 +17,7 @@ from .asgi import ANSWER, CHAT_PATH, REQUEST, json_app, send_request
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(middleware, "_refusals_said", set())
+    monkeypatch.setattr(routes, "_refusals_said", set())
     monkeypatch.setattr(logs, "_said", set())
     caplog.set_level(logging.WARNING, "otel_gym")
     return caplog
