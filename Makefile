@@ -7,7 +7,7 @@ ROLLOUTS ?=
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo engines test check lint types floors docs-fresh fuzz corpus demo-spans bench docs pins clean
+.PHONY: help demo engines services test check lint types floors docs-fresh fuzz corpus demo-spans bench docs pins clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -25,6 +25,9 @@ demo: .venv/installed ## rollouts through the proxy and real clients, in ./otel_
 	@touch $@
 
 engines: .venv-engines/installed ## polars, Spark and Ray in .venv-engines (1.3 GB), with which the tests read Parquet
+
+services: ## Jaeger, Kafka and a Collector, once, into a cache outside the checkout (8 minutes; SERVICES_CACHE=DIR), for the tests
+	@$(or $(PYTHON),python3) scripts/make_services.py
 
 test: .venv/installed ## the tests; those that are left out are listed with the reason
 	@$(BIN)/python -m pytest -rs
