@@ -8,7 +8,7 @@ in their rarer forms, unknown fields, two records glued into something that happ
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -16,10 +16,10 @@ from msgspec import Meta, Raw, Struct
 from otel_gym.content import fits_int64
 from otel_gym.store.otlp_json import COUNTS, ENUMERATIONS, TIMES, MalformedLineError, deeper, spans_of_line
 from otel_gym.store.repair import has_inner_start
-from otel_gym.store.span import SpanEvent, SpanLink, StoredSpan
+from otel_gym.store.span import Origin, SpanEvent, SpanLink, StoredSpan
 
-# Resources seen so far, by their text: every line of a writer repeats its own.
-_RESOURCES_KEPT = 1024
+# Resources and scopes seen so far, by their text: every line of a writer repeats its own.
+_MOST_KEPT = 1024
 
 
 Count = Annotated[int, Meta(ge=COUNTS.start, lt=COUNTS.stop)]
@@ -68,7 +68,7 @@ class _Link(_Strict):
     trace_state: str = ""
     attributes: list[_KeyValue] = []
     dropped_attributes_count: Count = 0
-    flags: int = 0
+    flags: Count = 0
 
 
 class _Status(_Strict):
@@ -81,7 +81,7 @@ class _Span(_Strict):
     span_id: str
     trace_state: str = ""
     parent_span_id: str = ""
-    flags: int = 0
+    flags: Count = 0
     name: str = ""
     kind: Enumeration = 0
     start_time_unix_nano: str | int = 0
@@ -108,7 +108,7 @@ class _Scope(_Strict):
 
 
 class _ScopeSpans(_Strict):
-    scope: _Scope | None = None
+    scope: Raw = Raw(b"null")
     spans: list[_Span] = []
     schema_url: str = ""
 
@@ -123,9 +123,19 @@ class _TracesData(_Strict):
     resource_spans: list[_ResourceSpans]
 
 
+class _Envelope(NamedTuple):
+    """What surrounds spans, as they name it."""
+
+    resource: dict[str, Any]
+    scope_name: str | None
+    origin: Origin
+
+
 _decode_line = msgspec.json.Decoder(_TracesData).decode
 _decode_resource = msgspec.json.Decoder(_Resource).decode
-_resources: dict[bytes, dict[str, Any]] = {}
+_decode_scope = msgspec.json.Decoder(_Scope | None).decode
+_resources: dict[bytes, tuple[dict[str, Any], int]] = {}
+_envelopes: dict[tuple[bytes, str, bytes, str], _Envelope] = {}
 
 
 def decode_line(line: bytes) -> list[StoredSpan]:
@@ -133,10 +143,11 @@ def decode_line(line: bytes) -> list[StoredSpan]:
     try:
         document = _decode_line(line)
         return [
-            _span(span, resource, scope_spans.scope)
+            _span(span, envelope)
             for group in document.resource_spans
-            for resource in (_resource(bytes(group.resource)),)
+            for resource in (bytes(group.resource),)
             for scope_spans in group.scope_spans
+            for envelope in (_envelope((resource, group.schema_url, bytes(scope_spans.scope), scope_spans.schema_url)),)
             for span in scope_spans.spans
         ]
     except (ValueError, RecursionError):
@@ -146,18 +157,42 @@ def decode_line(line: bytes) -> list[StoredSpan]:
         return spans_of_line(line)
 
 
-def _resource(text: bytes) -> dict[str, Any]:
+def _envelope(key: tuple[bytes, str, bytes, str]) -> _Envelope:
+    known = _envelopes.get(key)
+    if known is None:
+        resource_text, resource_schema_url, scope_text, schema_url = key
+        resource, dropped = _resource(resource_text)
+        scope = _decode_scope(scope_text) or _Scope()
+        origin = Origin(
+            scope.version,
+            _attributes(scope.attributes),
+            scope.dropped_attributes_count,
+            schema_url,
+            resource_schema_url,
+            dropped,
+        )
+        known = _Envelope(resource, scope.name, origin)
+        if len(_envelopes) >= _MOST_KEPT:
+            _envelopes.clear()
+        _envelopes[key] = known
+    return known
+
+
+def _resource(text: bytes) -> tuple[dict[str, Any], int]:
+    """Its attributes, the same object for all scopes of it, and how many were dropped."""
     known = _resources.get(text)
     if known is None:
-        known = _attributes(_decode_resource(text).attributes)
-        if len(_resources) >= _RESOURCES_KEPT:
+        resource = _decode_resource(text)
+        known = _attributes(resource.attributes), resource.dropped_attributes_count
+        if len(_resources) >= _MOST_KEPT:
             _resources.clear()
         _resources[text] = known
     return known
 
 
-def _span(span: _Span, resource: dict[str, Any], scope: _Scope | None) -> StoredSpan:
+def _span(span: _Span, envelope: _Envelope) -> StoredSpan:
     status = span.status
+    resource, scope_name, origin = envelope
     return StoredSpan(
         span.trace_id.lower(),
         span.span_id.lower(),
@@ -172,8 +207,14 @@ def _span(span: _Span, resource: dict[str, Any], scope: _Scope | None) -> Stored
         0 if status is None else status.code,
         None if status is None else status.message,
         resource,
-        None if scope is None else scope.name,
+        scope_name,
         _dropped(span),
+        None,
+        span.trace_state,
+        span.flags,
+        span.dropped_events_count,
+        span.dropped_links_count,
+        origin,
     )
 
 
@@ -194,11 +235,19 @@ def _dropped(span: _Span) -> int:
 
 
 def _event(event: _Event) -> SpanEvent:
-    return SpanEvent(event.name, _time(event.time_unix_nano), _attributes(event.attributes))
+    time_ns = _time(event.time_unix_nano)
+    return SpanEvent(event.name, time_ns, _attributes(event.attributes), event.dropped_attributes_count)
 
 
 def _link(link: _Link) -> SpanLink:
-    return SpanLink(link.trace_id.lower(), link.span_id.lower(), _attributes(link.attributes))
+    return SpanLink(
+        link.trace_id.lower(),
+        link.span_id.lower(),
+        _attributes(link.attributes),
+        link.trace_state,
+        link.flags,
+        link.dropped_attributes_count,
+    )
 
 
 def _attributes(pairs: list[_KeyValue], depth: int = 0) -> dict[str, Any]:

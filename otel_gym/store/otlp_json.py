@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from otel_gym.content import MOST_REMEMBERED_NAMES, fits_int64, safe_text
-from otel_gym.store.span import SpanEvent, SpanLink, StoredSpan
+from otel_gym.store.span import Origin, SpanEvent, SpanLink, StoredSpan
 
 # Compiled where it imports; the tracer also runs in environments that lack it.
 _encode: Callable[[Any], bytes]
@@ -285,6 +285,11 @@ def spans_of_line(line: bytes) -> list[StoredSpan]:
         document = _document(line)
     except (ValueError, RecursionError) as error:
         raise MalformedLineError(f"not JSON: {error}") from None
+    return spans_of_document(document)
+
+
+def spans_of_document(document: Any) -> list[StoredSpan]:
+    """The same of its parsed JSON."""
     if not isinstance(document, dict):
         raise MalformedLineError("not a JSON object")
     groups = document.get("resourceSpans", document.get("batches"))
@@ -299,10 +304,10 @@ def spans_of_line(line: bytes) -> list[StoredSpan]:
             for scope_spans in _list(group, "scopeSpans"):
                 with faults:
                     spans_of_scope = _list(_as_object(scope_spans, "entry of scopeSpans"), "spans")
-                    scope = _text(_object(scope_spans, "scope"), "name")
+                    scope_name, origin = _text(_object(scope_spans, "scope"), "name"), _origin(group, scope_spans)
                     for span in spans_of_scope:
                         with faults:
-                            spans.append(_span(_as_object(span, "span"), resource, scope))
+                            spans.append(_span(_as_object(span, "span"), resource, scope_name, origin))
     if faults.found:
         more = f" (and {len(faults.found) - 1} more such faults)" if len(faults.found) > 1 else ""
         raise MalformedLineError(f"a span that does not follow OTLP/JSON: {faults.found[0]}{more}", spans)
@@ -341,7 +346,19 @@ def _number_or_digits(digits: str) -> int | str:
 _MOST_DIGITS = 1000
 
 
-def _span(span: dict[str, Any], resource: dict[str, Any], scope: str | None) -> StoredSpan:
+def _origin(group: dict[str, Any], scope_spans: dict[str, Any]) -> Origin:
+    scope = _object(scope_spans, "scope")
+    return Origin(
+        _text(scope, "version") or "",
+        attributes_of(scope.get("attributes")),
+        _number(scope, "droppedAttributesCount", COUNTS),
+        _text(scope_spans, "schemaUrl") or "",
+        _text(group, "schemaUrl") or "",
+        _number(_object(group, "resource"), "droppedAttributesCount", COUNTS),
+    )
+
+
+def _span(span: dict[str, Any], resource: dict[str, Any], scope_name: str | None, origin: Origin) -> StoredSpan:
     status = _object(span, "status")
     return StoredSpan(
         trace_id=_id(span, "traceId").lower(),
@@ -357,8 +374,13 @@ def _span(span: dict[str, Any], resource: dict[str, Any], scope: str | None) -> 
         status=_enumerated(status, "code", STATUS_NAMES),
         status_message=_text(status, "message"),
         resource=resource,
-        scope_name=scope,
+        scope_name=scope_name,
         dropped=_dropped(span),
+        trace_state=_text(span, "traceState") or "",
+        flags=_number(span, "flags", COUNTS),
+        dropped_events=_number(span, "droppedEventsCount", COUNTS),
+        dropped_links=_number(span, "droppedLinksCount", COUNTS),
+        origin=origin,
     )
 
 
@@ -372,11 +394,23 @@ def _dropped(span: dict[str, Any]) -> int:
 
 
 def _event(event: dict[str, Any]) -> SpanEvent:
-    return SpanEvent(_text(event, "name") or "", _time(event, "timeUnixNano"), attributes_of(event.get("attributes")))
+    return SpanEvent(
+        _text(event, "name") or "",
+        _time(event, "timeUnixNano"),
+        attributes_of(event.get("attributes")),
+        _number(event, "droppedAttributesCount", COUNTS),
+    )
 
 
 def _link(link: dict[str, Any]) -> SpanLink:
-    return SpanLink(_id(link, "traceId").lower(), _id(link, "spanId").lower(), attributes_of(link.get("attributes")))
+    return SpanLink(
+        _id(link, "traceId").lower(),
+        _id(link, "spanId").lower(),
+        attributes_of(link.get("attributes")),
+        _text(link, "traceState") or "",
+        _number(link, "flags", COUNTS),
+        _number(link, "droppedAttributesCount", COUNTS),
+    )
 
 
 # --- the fields of a JSON object, by type; null is an absent one, and whatever else is a ValueError
