@@ -19,8 +19,8 @@ from otel_gym.conventions import ROLLOUT_ID
 from otel_gym.store.compact import compact
 from otel_gym.store.layout import PARQUET, rollout_folder
 from otel_gym.store.reader import Store
-from otel_gym.store.rows import line_of_span
 from otel_gym.store.span import StoredSpan
+from otel_gym.store.span_lines import line_of_span
 from report_bench import Bench
 from report_problems import REMARKS, Object, unequal_of_known
 

@@ -95,9 +95,9 @@ def demo(
 
 def _serve(port: int) -> None:
     # A web server is slow to load.
-    from otel_gym.capture.proxy_server import ListenError
     from otel_gym.demo.dialects import DIALECTS
     from otel_gym.demo.model_server import running_model_server
+    from otel_gym.listening import ListenError
 
     try:
         with running_model_server(port) as (_, url):

@@ -8,7 +8,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from otel_gym.cli import compact, convert, demo, doctor, export, imports, join, ls, perfetto, proxy, show, stats, tail
+from otel_gym.cli import (
+    compact,
+    convert,
+    demo,
+    doctor,
+    export,
+    imports,
+    join,
+    ls,
+    perfetto,
+    proxy,
+    receive,
+    show,
+    stats,
+    tail,
+)
 from otel_gym.cli.common import AddressCommand, ArgumentCommand, output_code
 from otel_gym.version import __version__
 
@@ -36,6 +51,7 @@ app = typer.Typer(
 )
 app.command("demo", short_help="Run real clients against a scripted model, traced.")(demo.demo)
 app.command("proxy", short_help="Stand before a model server and capture every call.")(proxy.proxy)
+app.command("receive", short_help="Take spans over OTLP into a store.")(receive.receive)
 app.command("ls", short_help="List the rollouts of a store.")(ls.ls)
 app.command("show", cls=AddressCommand, short_help="Show the spans of one rollout as a tree.")(show.show)
 app.command("stats", short_help="Figures of each run.")(stats.stats)

@@ -57,8 +57,8 @@ def perfetto(
         otel-gym perfetto 2-0 --print-url --port 8080
     """
     # A web server is slow to load.
-    from otel_gym.capture.proxy_server import ListenError, listen
     from otel_gym.cli.trace_server import ONLINE_PORT, UiMissingError, check_ui, serve_trace, trace_app, trace_url
+    from otel_gym.listening import ListenError, listen
 
     with (
         said_failures(),

@@ -58,7 +58,8 @@ def proxy(
     """
     # Web server and client are slow to load, and the other commands need neither.
     from otel_gym.capture.proxy import UpstreamUrlError, proxy_app, upstream_of
-    from otel_gym.capture.proxy_server import ListenError, end_line, listen, serve, start_lines, url_of
+    from otel_gym.capture.proxy_server import end_line, serve, start_lines
+    from otel_gym.listening import ListenError, listen, url_of
 
     with said_failures():
         try:

@@ -22,7 +22,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from otel_gym.capture.proxy_server import url_of
+from otel_gym.listening import url_of
 
 PUBLIC_UI = "https://ui.perfetto.dev"
 # The public UI's content security policy lets it read from this port of the local machine, and from no other.

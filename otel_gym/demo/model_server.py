@@ -11,9 +11,9 @@ from typing import Any
 
 import uvicorn
 
-from otel_gym.capture.proxy_server import listen, url_of
 from otel_gym.demo.dialects import DIALECTS, Dialect, new_id
 from otel_gym.demo.script import MISSING_MODEL, Conversation, Fault, Reply, Script, usage_of
+from otel_gym.listening import listen, url_of
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -6,7 +6,6 @@ that changed are written.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,6 +22,7 @@ from otel_gym.content import KeptBody
 from otel_gym.conventions import REQUEST_BODY, RESPONSE_BODY
 from otel_gym.identity import Identity
 from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan, SourceError
+from otel_gym.ingest.kept_content import kept_attributes
 from otel_gym.store.blobs import BlobStore
 from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.decode import decode_line
@@ -82,7 +82,7 @@ def _stored(
         _kind(span).value + 1,
         span.start_ns,
         span.end_ns,
-        dict(policy.attributes({**shared, **_kept(span.attributes, policy)})),
+        dict(policy.attributes({**shared, **kept_attributes(span.attributes, policy)})),
         [
             SpanEvent(event.name, event.time_ns, dict(policy.attributes(_without_urls(event, policy))))
             for event in span.events
@@ -99,7 +99,7 @@ def _without_urls(event: ImportedEvent, policy: ContentPolicy) -> dict[str, Any]
     """As ``tracing.encode`` writes them: texts of an exception lose the queries of URLs."""
     return {
         name: policy.message(value) if name.startswith("exception.") and isinstance(value, str) else value
-        for name, value in _kept(event.attributes, policy).items()
+        for name, value in kept_attributes(event.attributes, policy).items()
     }
 
 
@@ -245,14 +245,14 @@ def _known_spans(directory: Path, rollout_id: str) -> dict[tuple[str, str], Stor
 def _readable(span: ImportedSpan, rollout: ImportedRollout, run_id: str | None, policy: ContentPolicy) -> ReadableSpan:
     """The same as a span of the SDK; its request's body goes beside it."""
     trace_id = rollout.trace_id
-    attributes = _kept(_without_body(span.attributes), policy)
+    attributes = kept_attributes(_without_body(span.attributes), policy)
     return ReadableSpan(
         name=span.name,
         context=_context(trace_id, span.span_id),
         parent=None if span.parent_id is None else _context(trace_id, span.parent_id),
         resource=_resource(rollout.service),
         attributes={**_shared_attributes(rollout, run_id), **attributes},
-        events=[Event(event.name, _kept(event.attributes, policy), event.time_ns) for event in span.events],
+        events=[Event(event.name, kept_attributes(event.attributes, policy), event.time_ns) for event in span.events],
         links=[] if span.link_id is None else [Link(_context(trace_id, span.link_id))],
         kind=_kind(span),
         status=Status() if span.error is None else Status(StatusCode.ERROR, span.error or None),
@@ -280,50 +280,3 @@ def _shared_attributes(rollout: ImportedRollout, run_id: str | None) -> dict[str
 
 def _context(trace_id: int, span_id: int) -> SpanContext:
     return SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
-
-
-_ERROR_TYPE = re.compile(r"[a-z][a-z0-9_.]*|\d{3}|\w+(?:Error|Exception|Disconnect|Timeout)|_OTHER")
-_ERROR_NAMES = frozenset({"error.type", names.ERROR_CATEGORY})
-# What was said, asked and answered: left out where no content is to be kept.
-_CONTENT = frozenset(
-    {
-        REQUEST_BODY,
-        RESPONSE_BODY,
-        names.CAPTURE_CONTENT,
-        names.RESPONSE_ERROR,
-        names.OUTPUT_ITEMS,
-        names.ITEM,
-        names.TOOL_ERROR,
-        names.TOOL_EXTRA,
-        names.PROMPT_TOKEN_IDS,
-        names.COMPLETION_TOKEN_IDS,
-        names.ATIF_EXTRA,
-        names.ATIF_AGENT_EXTRA,
-        names.ATIF_FINAL_EXTRA,
-        names.ATIF_MESSAGE,
-        names.ATIF_METRICS_EXTRA,
-        names.ATIF_NOTES,
-        names.ATIF_RESULT_EXTRA,
-        names.ATIF_RESULT_SUBAGENT_REF,
-        names.ATIF_TOOL_DEFINITIONS,
-        "exception.message",
-        "gen_ai.input.messages",
-        "gen_ai.output.messages",
-        "gen_ai.system_instructions",
-        "gen_ai.tool.call.arguments",
-        "gen_ai.tool.call.result",
-        "gen_ai.tool.definitions",
-    }
-)
-
-
-def _kept(attributes: Mapping[str, Any], policy: ContentPolicy) -> dict[str, Any]:
-    """Those that are known, and may be kept; a value that is a function is made here."""
-    wanted = ((name, value) for name, value in attributes.items() if policy.bodies or not _is_content(name, value))
-    made = ((name, value() if callable(value) else value) for name, value in wanted)
-    return {name: value for name, value in made if value is not None}
-
-
-def _is_content(name: str, value: Any) -> bool:
-    """``error.type`` is one where a source says more there than a class or a code."""
-    return name in _CONTENT or (name in _ERROR_NAMES and _ERROR_TYPE.fullmatch(str(value)) is None)

@@ -48,11 +48,15 @@ STATUS_NAMES = {"STATUS_CODE_UNSET": 0, "STATUS_CODE_OK": 1, "STATUS_CODE_ERROR"
 
 
 class MalformedLineError(ValueError):
-    """A line that is no TracesData; the text says what is wrong, ``spans`` are those that could be read."""
+    """A line that is no TracesData; the text says what is wrong, ``spans`` are those that could be read.
 
-    def __init__(self, problem: str, spans: Sequence[StoredSpan] = ()) -> None:
+    ``faults`` counts what could not.
+    """
+
+    def __init__(self, problem: str, spans: Sequence[StoredSpan] = (), faults: int = 1) -> None:
         super().__init__(problem)
         self.spans = spans
+        self.faults = faults
 
 
 def encode_strict_json(value: Any) -> bytes:
@@ -282,7 +286,7 @@ def spans_of_line(line: bytes) -> list[StoredSpan]:
     once for several spans (their resource, their scope) is the fault of all of these.
     """
     try:
-        document = _document(line)
+        document = parse_document(line)
     except (ValueError, RecursionError) as error:
         raise MalformedLineError(f"not JSON: {error}") from None
     return spans_of_document(document)
@@ -310,7 +314,9 @@ def spans_of_document(document: Any) -> list[StoredSpan]:
                             spans.append(_span(_as_object(span, "span"), resource, scope_name, origin))
     if faults.found:
         more = f" (and {len(faults.found) - 1} more such faults)" if len(faults.found) > 1 else ""
-        raise MalformedLineError(f"a span that does not follow OTLP/JSON: {faults.found[0]}{more}", spans)
+        raise MalformedLineError(
+            f"a span that does not follow OTLP/JSON: {faults.found[0]}{more}", spans, len(faults.found)
+        )
     return spans
 
 
@@ -330,8 +336,11 @@ class _Faults:
         return True
 
 
-def _document(line: bytes) -> Any:
-    """The JSON value of a line; also of one with a NaN, a lone surrogate or a number without bounds in it."""
+def parse_document(line: bytes) -> Any:
+    """The JSON value of a line; also of one with a NaN, a lone surrogate or a number without bounds in it.
+
+    ValueError or RecursionError if it is none.
+    """
     try:
         return _decode(line)
     except ValueError:

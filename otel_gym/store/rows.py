@@ -22,11 +22,10 @@ from otel_gym.store.otlp_json import (
     KIND_NAMES,
     STATUS_NAMES,
     MalformedLineError,
-    encode_json,
-    key_values,
     spans_of_line,
 )
 from otel_gym.store.span import SpanEvent, SpanLink, StoredSpan
+from otel_gym.store.span_lines import line_of_span
 from otel_gym.store.tokens import may_hold_tokens, tokens_of
 from otel_gym.store.whole_requests import RequestsInOrder
 
@@ -290,35 +289,6 @@ def _clean(row: Row) -> bool:
         if clean is not cell and clean != cell:
             row[index], unchanged = clean, False
     return unchanged
-
-
-def line_of_span(span: StoredSpan) -> bytes:
-    """The span as one line of TracesData, without its newline."""
-    encoded: dict[str, Any] = {"traceId": span.trace_id, "spanId": span.span_id}
-    if span.parent_span_id is not None:
-        encoded["parentSpanId"] = span.parent_span_id
-    encoded |= {"name": span.name, "kind": span.kind, "startTimeUnixNano": str(span.start_ns)}
-    if span.end_ns is not None:
-        encoded["endTimeUnixNano"] = str(span.end_ns)
-    encoded["attributes"] = key_values(span.attributes)
-    encoded["events"] = [
-        {"name": event.name, "timeUnixNano": str(event.time_unix_nano), "attributes": key_values(event.attributes)}
-        for event in span.events
-    ]
-    encoded["links"] = [
-        {"traceId": link.trace_id, "spanId": link.span_id, "attributes": key_values(link.attributes)}
-        for link in span.links
-    ]
-    encoded["status"] = {"code": span.status} | (
-        {} if span.status_message is None else {"message": span.status_message}
-    )
-    encoded["droppedAttributesCount"] = span.dropped
-    scope = {} if span.scope_name is None else {"name": span.scope_name}
-    group = {
-        "resource": {"attributes": key_values(span.resource)},
-        "scopeSpans": [{"scope": scope, "spans": [encoded]}],
-    }
-    return encode_json({"resourceSpans": [group]})
 
 
 # --- row → StoredSpan

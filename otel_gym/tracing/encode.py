@@ -167,7 +167,7 @@ class _Parts:
         }
 
     def _attributes(self, attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        return self._content.attributes(_without_queries(attributes)) if attributes else {}
+        return self._content.attributes(without_queries(attributes)) if attributes else {}
 
     def dropped_attributes(self) -> int:
         """What is lost for good: what limits dropped, less what is written from beside the span."""
@@ -213,7 +213,7 @@ class _Parts:
         for name, body in ((REQUEST_BODY, payload.request), (RESPONSE_BODY, payload.response)):
             if body is not None:
                 series = f"{self._span.context.trace_id:x}:{name}"
-                attributes |= _body_attributes(name, body, partial(self._content.body, series=series))
+                attributes |= body_attributes(name, body, partial(self._content.body, series=series))
         return self._store(attributes) if self._store and attributes else attributes
 
 
@@ -268,7 +268,8 @@ def _may_hold_query(name: Any) -> bool:
     return isinstance(name, str) and (name == _TARGET or name.startswith("url.") or name.endswith(".url"))
 
 
-def _without_queries(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+def without_queries(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes with the queries of URLs left out."""
     names = tuple(attributes)
     found = _with_queries.get(names)
     if found is None:
@@ -289,7 +290,8 @@ def _without_query(value: Any) -> Any:
     return [_without_query(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _body_attributes(name: str, body: KeptBody, clean: Callable[[str], str]) -> dict[str, Any]:
+def body_attributes(name: str, body: KeptBody, clean: Callable[[str], str]) -> dict[str, Any]:
+    """The attributes that stand for a body, its secrets taken out by ``clean``."""
     text, encoding = body_text(body)
     if encoding is None:
         text = clean(text)

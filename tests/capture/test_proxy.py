@@ -29,13 +29,12 @@ import otel_gym
 from otel_gym.capture.proxy import UpstreamConnectionError, UpstreamUrlError, proxy_app, upstream_of
 from otel_gym.capture.proxy_server import (
     end_line,
-    listen,
     say_cut_calls,
     server_config,
     shorten_upstream_errors,
     start_lines,
-    url_of,
 )
+from otel_gym.listening import listen, url_of
 from otel_gym.store.reader import Store
 from otel_gym.store.span import KIND_CLIENT, KIND_SERVER
 from otel_gym.views.model_calls import model_call_records

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from otel_gym.store.rows import line_of_span
 from otel_gym.store.sources import LiveFolders
 from otel_gym.store.span import StoredSpan
+from otel_gym.store.span_lines import line_of_span
 
 # A host that is never this one, so that a file's age alone says whether its writer has ended.
 WRITER = "policy.elsewhere.1.0000000a"

@@ -14,8 +14,8 @@ import pytest
 
 from otel_gym.store.compact import compact
 from otel_gym.store.parquet import parquet_spans
-from otel_gym.store.rows import line_of_span
 from otel_gym.store.span import StoredSpan
+from otel_gym.store.span_lines import line_of_span
 from otel_gym.store.writer import StoreWriter
 from tests.store.stores import live_spans, span, write
 

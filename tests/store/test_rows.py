@@ -11,9 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_gym.store.otlp_json import spans_of_line
-from otel_gym.store.rows import AT, COLUMNS, LineRows, line_of_span, row_of_span, span_of_row
+from otel_gym.store.rows import AT, COLUMNS, LineRows, row_of_span, span_of_row
 from otel_gym.store.schema import SCHEMA, batch_of_rows, rows_of_batch
 from otel_gym.store.span import SpanEvent, SpanLink, StoredSpan
+from otel_gym.store.span_lines import line_of_span
 from otel_gym.store.tokens import tokens_of
 from otel_gym.store.whole_requests import RequestsInOrder
 from tests.store.stores import span
