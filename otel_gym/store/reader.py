@@ -99,11 +99,12 @@ def open_store(path: Path | str) -> Store:
 class Store:
     """A store opened for reading. ``damage`` grows as lines are read, each once."""
 
-    def __init__(self, directory: Path | str) -> None:
+    def __init__(self, directory: Path | str, sources: Sequence[Source] | None = None) -> None:
+        """``sources`` instead of what lies in the folder."""
         self.directory = Path(directory)
         self._damage: dict[Damage, None] = {}
         self._told_by_live_files: set[str] = set()
-        self._sources = _sources_of(self.directory)
+        self._sources = _sources_of(self.directory) if sources is None else sources
 
     @property
     def damage(self) -> list[Damage]:

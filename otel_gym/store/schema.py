@@ -36,6 +36,9 @@ SORTED_BY = ("run_id", "rollout_id", "start_ns")
 # Columns that few values repeat in; a dictionary of bodies would cost time and win nothing.
 DICTIONARIES = [column.name for column in COLUMNS if column.repeats]
 
+# Those that a span is made of; the timestamps say nothing that the nanoseconds do not.
+COLUMNS_READ = frozenset(field.name for field in SCHEMA if field.type != _TYPES[TIME])
+
 _KINDS = [field.type for field in SCHEMA]
 _TWINS = ((AT["start_time"], AT["start_ns"]), (AT["end_time"], AT["end_ns"]))
 
@@ -57,6 +60,6 @@ def rows_of_batch(batch: pa.RecordBatch) -> list[Row]:
     """The reverse, from a batch with the columns of ``SCHEMA``; timestamps are left out."""
     empty = [None] * batch.num_rows
     columns: list[list[Any]] = [
-        empty if field.type == _TYPES[TIME] else batch.column(field.name).to_pylist() for field in SCHEMA
+        batch.column(name).to_pylist() if name in COLUMNS_READ else empty for name in SCHEMA.names
     ]
     return [list(cells) for cells in zip(*columns, strict=True)]

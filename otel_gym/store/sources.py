@@ -241,11 +241,8 @@ class ParquetFiles:
                 try:
                     if self._groups is None:
                         self._groups = parquet.RowGroups()
-                    for span in parquet.parquet_spans(path, rollout_id, self._groups):
-                        _report_gaps(media_at_hand(span, self._blobs), path, report)
-                        if _GAP in span.attributes:
-                            report(_body_missing(path, f"span {span.span_id}: {span.attributes[_GAP]}"))
-                        yield span
+                    spans = parquet.parquet_spans(path, rollout_id, self._groups)
+                    yield from sealed_spans(spans, path, self._blobs, report)
                 except parquet.PartError as error:
                     report(_damaged_part(path, error))
 
@@ -276,6 +273,15 @@ class ParquetFiles:
                 ids = frozenset()
             known = self._ids[path] = (state, ids)
         return known[1]
+
+
+def sealed_spans(spans: Iterable[StoredSpan], path: Path, blobs: BlobStore, report: Report) -> Iterator[StoredSpan]:
+    """Spans of the sealed form with their media at hand; what is known to be missing of their bodies is reported."""
+    for span in spans:
+        _report_gaps(media_at_hand(span, blobs), path, report)
+        if _GAP in span.attributes:
+            report(_body_missing(path, f"span {span.span_id}: {span.attributes[_GAP]}"))
+        yield span
 
 
 def _damaged_part(path: Path, error: Exception) -> Damage:
