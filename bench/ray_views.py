@@ -5,9 +5,9 @@
 The view is `export model-calls` as JSON lines, of the store that bench/parquet.py makes: spans of a coding agent, some
 4 kB of JSON each, sealed. All arms write the same rows, which is checked. The several processes share the rollouts
 among them, each reading its own from the store; Ray reads the parts, brings the rollouts together and maps over them.
-Wall time counts, from the start of the process to its end, since starting is part of the price; what an arm takes
-without it is told by a second, smaller store: the difference of both, for the difference of their spans. Ray needs
-.venv-engines (`make engines`) and is left out without.
+The cost is the processor time of every process that an arm starts, looked up in /proc five times a second, so that it
+holds on a machine that does other work too; wall time stands beside it, with the load. What starting costs is told by a
+store of one rollout. Ray needs .venv-engines (`make engines`) and is left out without.
 """
 
 from __future__ import annotations
@@ -20,24 +20,26 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from otel_gym.store.compact import compact
+from otel_gym.store.parquet import part_paths
 from otel_gym.store.reader import open_store
 from otel_gym.store.tables import group_of
 from otel_gym.views.attempts import LaterAttempts
 from otel_gym.views.counted_calls import counted_calls, model_call_rows
 from otel_gym.views.json_lines import Row, write_json_lines
-from parquet import write_store
+from parquet import SPANS_OF_A_ROLLOUT, write_store
 from table import Figure, print_table
 
 ROOT = Path(__file__).resolve().parent.parent
 RAY = ROOT / ".venv-engines" / "bin" / "python"
 SHARES_OF_A_WORKER = 4
-# A tenth of the spans, to know what starting costs.
-SMALL = 10
 
 
 def write_share(directory: Path, output: Path, rollout_ids: list[str]) -> None:
@@ -60,14 +62,47 @@ def by_processes(directory: Path, output: Path, workers: int) -> None:
         pool.starmap(write_share, shares, chunksize=1)
 
 
-def timed(command: list[object], output: Path) -> float:
+class Seconds(NamedTuple):
+    cpu: float
+    wall: float
+
+
+class ProcessorTime(threading.Thread):
+    """Of every process that has ``mark`` in its environment: Ray's daemons and workers are nobody's children."""
+
+    def __init__(self, mark: str) -> None:
+        super().__init__(daemon=True)
+        self._mark = mark.encode()
+        self._ticks: dict[str, int] = {}
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(0.2):
+            self._look()
+
+    def _look(self) -> None:
+        for process in filter(str.isdecimal, os.listdir("/proc")):
+            with suppress(OSError):
+                if process in self._ticks or self._mark in Path(f"/proc/{process}/environ").read_bytes():
+                    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+                    self._ticks[process] = int(fields[11]) + int(fields[12])
+
+    def seconds(self) -> float:
+        self._ended.set()
+        self.join()
+        return sum(self._ticks.values()) / os.sysconf("SC_CLK_TCK")
+
+
+def timed(command: list[object], output: Path) -> Seconds:
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
-    environment["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
+    mark = f"BENCH_ARM={time.monotonic_ns()}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "BENCH_ARM": mark[10:]}
+    processors = ProcessorTime(mark)
+    processors.start()
     start = time.perf_counter()
     subprocess.run([str(part) for part in command], env=environment, capture_output=True, check=True)
-    return time.perf_counter() - start
+    return Seconds(processors.seconds(), time.perf_counter() - start)
 
 
 def arms(workers: int) -> dict[str, Callable[[Path, Path], list[object]]]:
@@ -94,32 +129,35 @@ def lines_of(folder: Path) -> list[bytes]:
 
 
 def measure(folder: Path, spans: int, workers: int, rounds: int) -> Iterator[Figure]:
-    sizes = {spans // SMALL: folder / "small", spans: folder / "large"}
-    for number, store in sizes.items():
+    one, many, output = folder / "one", folder / "many", folder / "output"
+    for store, number in ((one, SPANS_OF_A_ROLLOUT), (many, spans)):
         write_store(store, number)
         compact(store, idle_s=0, remove=True)
-    commands = arms(workers)
-    seconds: dict[tuple[str, int], list[float]] = {}
+    starting: dict[str, list[Seconds]] = {}
+    whole: dict[str, list[Seconds]] = {}
     written: dict[str, list[bytes]] = {}
     for _ in range(rounds):
-        for name, command in commands.items():
-            output = folder / "output"
-            for number, store in sizes.items():
-                seconds.setdefault((name, number), []).append(timed(command(store, output), output))
+        for name, command in arms(workers).items():
+            starting.setdefault(name, []).append(timed(command(one, output), output))
+            whole.setdefault(name, []).append(timed(command(many, output), output))
             written[name] = lines_of(output)
-    yield Figure("spans", f"{spans:,} in {len(list((folder / 'large' / 'parquet').iterdir()))} part(s)")
-    alone = statistics.median(seconds["one process", spans])
-    for name in commands:
-        whole = statistics.median(seconds[name, spans])
-        per_span = (whole - statistics.median(seconds[name, spans // SMALL])) / (spans - spans // SMALL)
-        start = max(0.0, whole - per_span * spans)
-        value = f"{per_span * 1e6:.0f} us a span, {start:.1f} s to start; {whole / alone:.2f} x one process"
-        yield Figure(f"model calls by {name}", value)
+    yield Figure("spans, parts", f"{spans:,} in {len(part_paths(many))}")
+    yield Figure("cores, load of the machine", f"{os.cpu_count()}, {os.getloadavg()[0]:.1f}")
+    alone = median(whole["one process"])
+    for name in whole:
+        start, seconds = median(starting[name]), median(whole[name])
+        per_span = (seconds.cpu - start.cpu) / spans * 1e6
+        yield Figure(f"{name}: processor time", f"{per_span:.0f} us a span, {start.cpu:.1f} s to start")
+        yield Figure(f"{name}: wall", f"{seconds.wall:.1f} s, {seconds.wall / alone.wall:.2f} x one process")
         if name != "one process":
             same = written[name] == written["one process"]
             yield Figure(f"{name}: the rows of one process", "yes" if same else "no", "yes", same)
     if not RAY.exists():
-        yield Figure("model calls by Ray Data", "left out: `make engines` installs it")
+        yield Figure("Ray Data", "left out: `make engines` installs it")
+
+
+def median(rounds: list[Seconds]) -> Seconds:
+    return Seconds(*map(statistics.median, zip(*rounds, strict=True)))
 
 
 def main() -> int:
