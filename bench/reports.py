@@ -48,6 +48,7 @@ from report_bench import (
 )
 from report_drivers_atif import ATIF_DRIVERS
 from report_drivers_content import CONTENT_DRIVERS
+from report_drivers_otlp import OTLP_DRIVERS
 from report_drivers_store import STORE_DRIVERS
 from report_drivers_trajectory import TRAJECTORY_DRIVERS
 from report_problems import REMARKS, NotDrivenError, Object, unequal_of_known
@@ -424,6 +425,7 @@ DRIVERS: tuple[tuple[Callable[[Path], bool], Driver], ...] = (
     *TRAJECTORY_DRIVERS,
     *STORE_DRIVERS,
     *CONTENT_DRIVERS,
+    *OTLP_DRIVERS,
     *ATIF_DRIVERS,
 )
 

@@ -325,7 +325,7 @@ class CapturedCall:
                 self._request.head(exchange.request_content_encoding),
                 self._response.head(exchange.response_content_encoding),
             )
-        finish_model_call(self._span, exchange, cut, self._pipeline.content)
+        finish_model_call(self._span, exchange, cut, self._pipeline.content, self._pipeline.metrics)
 
     def _exchange(self) -> Exchange:
         raised = self._raised

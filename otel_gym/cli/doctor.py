@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +23,7 @@ from otel_gym.cli.common import (
 )
 from otel_gym.cli.formats import counted
 from otel_gym.settings import EffectiveSetting, effective_settings, read_settings
+from otel_gym.tracing.otlp import told_exports
 from otel_gym.views.health import Health, examine
 
 SHOWN = 20
@@ -81,11 +82,26 @@ def _print_health(folder: Path, health: Health, json: bool) -> None:
 
 
 def _print_settings(effective: list[EffectiveSetting], problems: tuple[str, ...], json: bool) -> None:
+    exports = told_exports(read_settings())
     if json:
+        print_json({"kind": "otlp", "signal": signal, **told} for signal, told in exports.items())
         print_json({"kind": "setting", **asdict(each)} for each in effective)
         print_json({"kind": "setting_problem", "problem": problem} for problem in problems)
     else:
-        print_lines(_configuration(effective, problems))
+        print_lines([*_exports(exports), "", *_configuration(effective, problems)])
+
+
+def _exports(exports: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    yield "OTLP (where the TracerProvider is otel_gym's)"
+    for signal, told in exports.items():
+        if told["endpoint"] is None:
+            yield f"  {'!' if told['is_wrong'] else ' '} {signal}: not sent: {told['why']}"
+            continue
+        yield f"    {signal}: to {told['endpoint']} by {told['protocol']} ({told['why']})"
+        if "attribute_bytes" in told:
+            cut = f"cut at {told['attribute_bytes']:,} bytes" if told["attribute_bytes"] else "not cut"
+            content = "with" if told["content"] else "without"
+            yield f"      attributes {cut}, {content} content, messages of {told['batch_bytes']:,} bytes at most"
 
 
 def _configuration(effective: list[EffectiveSetting], problems: tuple[str, ...]) -> Iterator[str]:

@@ -12,7 +12,16 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import StatusCode
 
-from otel_gym.content import MOST_REMEMBERED_NAMES, KeptBody, body_text, described, known, safe_attributes, safe_value
+from otel_gym.content import (
+    MOST_REMEMBERED_NAMES,
+    KeptBody,
+    body_text,
+    described,
+    known,
+    safe_attributes,
+    safe_text,
+    safe_value,
+)
 from otel_gym.conventions import (
     BODY_BYTES,
     BODY_ENCODING,
@@ -245,10 +254,10 @@ def resource_attributes(resource: Resource, content: ContentPolicy) -> Mapping[s
 def scope_parts(scope: InstrumentationScope, content: ContentPolicy) -> dict[str, Any]:
     """Its name, version and attributes, each as it may be stored and sent."""
     parts: dict[str, Any] = {
-        "name": content.text(described(scope.name)),
+        "name": content.text(safe_text(described(scope.name))),
         "attributes": content.attributes(safe_attributes(scope.attributes or {})[0]),
     }
-    return {**parts, "version": content.text(described(scope.version))} if scope.version else parts
+    return {**parts, "version": content.text(safe_text(described(scope.version)))} if scope.version else parts
 
 
 def _dropped(part: Any) -> bytes:

@@ -21,6 +21,7 @@ from otel_gym.identity import Identity
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
+from otel_gym.tracing.metrics import ModelCallMetrics
 from otel_gym.tracing.payloads import Payload, slots
 from otel_gym.tracing.recorder import recorder_of_this_thread
 from otel_gym.wire.bodies import decode_body
@@ -97,10 +98,17 @@ def open_attributes(
     return dict(policy.attributes(safe))
 
 
-def finish_model_call(span: Span, exchange: Exchange, cut: Payload | None, policy: ContentPolicy) -> None:
+def finish_model_call(
+    span: Span,
+    exchange: Exchange,
+    cut: Payload | None,
+    policy: ContentPolicy,
+    metrics: ModelCallMetrics | None = None,
+) -> None:
     """Parses the exchange, completes its span and ends it with the time of the last byte.
 
-    ``cut`` is what is kept of bodies for which the queue had no room. Runs on the recorder's thread.
+    ``cut`` is what is kept of bodies for which the queue had no room; ``metrics`` count the call. Runs on the
+    recorder's thread.
     """
     bodies = cut or payload_of(exchange)
     try:
@@ -116,6 +124,8 @@ def finish_model_call(span: Span, exchange: Exchange, cut: Payload | None, polic
     recorder = recorder_of_this_thread()
     if slots.discard(context) and recorder is not None:
         recorder.count("dropped_calls")
+    if metrics is not None:
+        metrics.record(beside, _duration_ns(exchange) / 10**9)
 
 
 def _complete(span: Span, exchange: Exchange, bodies: Payload, policy: ContentPolicy) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import atexit
 import os
 import sys
 import threading
+import time
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,8 @@ from otel_gym.tracing.content_policy import ContentPolicy, content_policy_from
 from otel_gym.tracing.encode import content_of
 from otel_gym.tracing.ids import GymIdGenerator
 from otel_gym.tracing.limits import drops_attributes, limits_attributes, own_span_limits
+from otel_gym.tracing.metrics import ModelCallMetrics, metrics_of
 from otel_gym.tracing.otlp import new_leg, slim_form
-from otel_gym.tracing.otlp.leg import OtlpLeg
 from otel_gym.tracing.processor import RolloutSpanProcessor
 from otel_gym.tracing.recorder import Recorder
 from otel_gym.tracing.sampler import GymSampler
@@ -51,6 +52,7 @@ class Pipeline:
     capture_unassigned: bool
     content: ContentPolicy
     tracer: trace.Tracer
+    metrics: ModelCallMetrics | None = None
 
     @property
     def recorder(self) -> Recorder:
@@ -106,7 +108,7 @@ def configure(
             say_once("OTEL_SDK_DISABLED=true: configure() turns nothing on")
             _pipeline = None
     if handle_sigterm:
-        stopping.handle_sigterm(_all_recorders, _all_legs)
+        stopping.handle_sigterm(_all_recorders, _send_rest)
     return pipeline
 
 
@@ -163,6 +165,7 @@ def _set_up(
         capture_unassigned=bool(unassigned),
         content=content,
         tracer=trace.get_tracer(SCOPE_NAME, __version__, provider, SCHEMA_URL),
+        metrics=_metrics_of(provider),
     )
     return _pipeline
 
@@ -245,6 +248,16 @@ def _add_leg(processor: RolloutSpanProcessor, settings: Settings) -> bool:
     return processor.leg is not None
 
 
+_metrics: ModelCallMetrics | None = None
+
+
+def _metrics_of(provider: TracerProvider) -> ModelCallMetrics | None:
+    """Those of the process, one for all of its pipelines."""
+    global _metrics
+    _metrics = _metrics or metrics_of(provider.resource)
+    return _metrics
+
+
 def _all_recorders() -> list[Recorder]:
     """Of every provider, and of stores that still wait for a span; the newest last."""
     recorders = [recorder for processor in list(_joined.values()) for recorder in processor.recorders]
@@ -253,10 +266,18 @@ def _all_recorders() -> list[Recorder]:
     return recorders
 
 
-def _all_legs() -> list[OtlpLeg]:
-    return [processor.leg for processor in list(_joined.values()) if processor.leg is not None]
+def _send_rest(timeout_s: float, is_end: bool) -> None:
+    deadline = time.monotonic() + timeout_s
+    for leg in [processor.leg for processor in list(_joined.values()) if processor.leg is not None]:
+        (leg.shutdown if is_end else leg.close)(deadline - time.monotonic())
+    if is_end and _metrics is not None:
+        _metrics.shutdown(deadline - time.monotonic())
 
 
 def _flush_at_exit() -> None:
-    if _pipeline is not None:
-        _pipeline.processor.shutdown()
+    if _pipeline is None:
+        return
+    deadline = time.monotonic() + _pipeline.settings.exit_timeout_s
+    _pipeline.processor.shutdown()
+    if _metrics is not None:
+        _metrics.shutdown(deadline - time.monotonic())

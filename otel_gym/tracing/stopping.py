@@ -18,7 +18,6 @@ from opentelemetry.sdk.trace import Span
 from opentelemetry.trace import StatusCode
 
 from otel_gym.tracing.logs import log_once
-from otel_gym.tracing.otlp.leg import OtlpLeg
 from otel_gym.tracing.recorder import Recorder
 
 _PAUSE_S = 0.005
@@ -26,37 +25,36 @@ _PAUSE_S = 0.005
 _STUCK_S = 0.25
 
 
-def handle_sigterm(recorders: Callable[[], Sequence[Recorder]], legs: Callable[[], Sequence[OtlpLeg]]) -> None:
-    """On SIGTERM stops ``recorders`` and flushes ``legs``, then lets the signal act. A process that ignores it goes on
-    doing so."""
+# Sends what waits within so many seconds; True: the process ends, and what could not be sent is counted.
+SendRest = Callable[[float, bool], None]
+
+
+def handle_sigterm(recorders: Callable[[], Sequence[Recorder]], send_rest: SendRest) -> None:
+    """On SIGTERM stops ``recorders``, then lets the signal act. A process that ignores it goes on doing so."""
     previous = signal.getsignal(signal.SIGTERM)
     if previous is signal.SIG_IGN or isinstance(previous, _StopAndPassOn):
         return
     try:
-        signal.signal(signal.SIGTERM, _StopAndPassOn(recorders, legs, previous))
+        signal.signal(signal.SIGTERM, _StopAndPassOn(recorders, send_rest, previous))
     except ValueError as error:  # Python takes handlers from the main thread only
         log_once(f"SIGTERM will not end open spans, call configure() in the main thread: {error}", with_traceback=False)
 
 
 class _StopAndPassOn:
-    def __init__(
-        self, recorders: Callable[[], Sequence[Recorder]], legs: Callable[[], Sequence[OtlpLeg]], previous: object
-    ) -> None:
+    def __init__(self, recorders: Callable[[], Sequence[Recorder]], send_rest: SendRest, previous: object) -> None:
         self._recorders = recorders
-        self._legs = legs
+        self._send_rest = send_rest
         self._previous = previous
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         recorders = self._recorders()
         deadline = time.monotonic() + (recorders[-1].exit_timeout_s if recorders else 0.0)
         stop(recorders, "SIGTERM", deadline)
-        if callable(self._previous):  # a server that shuts down, and makes spans until it has
-            for leg in self._legs():
-                leg.close(deadline - time.monotonic())
+        goes_on = callable(self._previous)  # a server that shuts down makes spans until it has
+        self._send_rest(deadline - time.monotonic(), not goes_on)
+        if callable(self._previous):
             self._previous(number, frame)
             return
-        for leg in self._legs():
-            leg.shutdown(deadline - time.monotonic())
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -80,9 +80,9 @@ def _first(items: Any, limit: int, key_size: Any) -> list[tuple[Any, Any]]:
     return kept
 
 
-def cut_text(text: str, limit: int) -> str:
-    """Whole characters from its start, and a mark with its full length."""
-    mark = f"…[cut, {byte_length(text)} bytes]" if limit >= _LEAST_MARKED_BYTES else ""
+def cut_text(text: str, limit: int, more: str = "") -> str:
+    """Whole characters from its start, and a mark with its full length, and ``more``."""
+    mark = f"…[cut, {byte_length(text)} bytes{more}]" if limit >= _LEAST_MARKED_BYTES else ""
     return head_of(text, limit - byte_length(mark)) + mark
 
 

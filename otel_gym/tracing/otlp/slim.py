@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, Status, StatusCode
 
-from otel_gym.content import body_of_text
+from otel_gym.content import body_of_text, safe_text
 from otel_gym.conventions import (
     BODY_BYTES,
     BODY_ENCODING,
@@ -45,8 +45,9 @@ _LAST_NS = 2**63 - 1
 
 _BODIES = (REQUEST_BODY, RESPONSE_BODY)
 _RETRY_HEADER = REQUEST_HEADER + "x-stainless-retry-count"
-# What is left of an attribute that alone is too large for a message.
-_REPLACED_BYTES = 1000
+# Of a span that is too large for a message: what its attributes keep at least, and what is told of one that is cut.
+_LEAST_KEPT_BYTES = 1000
+_BESIDE_BYTES = 400
 # What a span that is too large all the same keeps of its events, links and attributes.
 _FEW = 50
 _SHORT_BYTES = 200
@@ -211,27 +212,29 @@ def _note_cut(attributes: dict[str, Any], cut: Mapping[str, int]) -> None:
 
 
 def _make_fit(slim: SlimSpan, attributes: dict[str, Any], cut: dict[str, int], limit: int) -> None:
-    """Replaces its largest attributes, then leaves out events, links and attributes beyond the first."""
-    size = span_size(slim)
+    """Cuts its largest attributes as far as need be, then leaves out events, links and attributes beyond the first."""
+    excess = span_size(slim) - limit
     for name in sorted(attributes, key=lambda name: -value_size(attributes[name])):
-        saved = value_size(attributes[name]) - byte_length(name) - 2 * _REPLACED_BYTES
-        if size <= limit or saved <= 0:
+        # Its name stands in the list of what was cut, and a body has its length and hash beside it.
+        length, beside = value_size(attributes[name]), byte_length(name) + _BESIDE_BYTES
+        kept = max(_LEAST_KEPT_BYTES, length - excess - beside)
+        if excess <= 0 or kept + beside >= length:
             break
         if name != OTLP_CUT:
-            _replace(attributes, name, cut)
-            size -= saved
+            _shorten(attributes, name, kept, cut)
+            excess -= length - kept - beside
     _note_cut(attributes, cut)
     if span_size(slim) > limit:
         _leave_out(slim, attributes)
 
 
-def _replace(attributes: dict[str, Any], name: str, cut: dict[str, int]) -> None:
+def _shorten(attributes: dict[str, Any], name: str, limit: int, cut: dict[str, int]) -> None:
     value = attributes[name]
     if name in _BODIES or name in JSON_ATTRIBUTES or not isinstance(value, str):
-        _cut_one(attributes, name, _REPLACED_BYTES, cut)
+        _cut_one(attributes, name, limit, cut)
         return
-    length = cut.setdefault(name, byte_length(value))
-    attributes[name] = f"[left out: {length} bytes, sha256 {sha256(value.encode()).hexdigest()}]"
+    cut.setdefault(name, byte_length(value))
+    attributes[name] = cut_text(value, limit, f", sha256 {sha256(value.encode()).hexdigest()}")
 
 
 def _leave_out(slim: SlimSpan, attributes: dict[str, Any]) -> None:
@@ -293,7 +296,7 @@ _known: dict[tuple[int, int], tuple[object, SlimForm, Any]] = {}
 def _slim_resource(resource: Resource, form: SlimForm) -> Resource:
     def make() -> Resource:
         attributes = _cut(dict(resource_attributes(resource, form.content)), form.attribute_bytes, {})
-        return Resource(attributes, form.content.text(resource.schema_url or ""))
+        return Resource(attributes, form.content.text(safe_text(resource.schema_url or "")))
 
     slim: Resource = _once(resource, form, make)
     return slim
@@ -306,7 +309,7 @@ def _slim_scope(scope: InstrumentationScope | None, form: SlimForm) -> Instrumen
     def make() -> InstrumentationScope:
         parts = scope_parts(scope, form.content)
         attributes = _cut(dict(parts["attributes"]), form.attribute_bytes, {})
-        url = form.content.text(scope.schema_url or "")
+        url = form.content.text(safe_text(scope.schema_url or ""))
         return InstrumentationScope(parts["name"], parts.get("version"), url, attributes)
 
     slim: InstrumentationScope = _once(scope, form, make)
