@@ -93,6 +93,16 @@ def _whole(text: str | None, limit: int, candidates: Sequence[str | None]) -> st
     return found
 
 
+# One for each message of a request and its answer, by OpenTelemetry's instrumentation of ASGI: two of three spans of a
+# traced server, of which none says anything that its SERVER span does not.
+_ASGI_MESSAGES = (" http send", " http receive", " websocket send", " websocket receive")
+
+
+def is_asgi_message(name: str, kind: SpanKind | None, attributes: Attributes) -> bool:
+    """Whether a starting span stands for one ASGI message: never stored, not even within a rollout."""
+    return kind is SpanKind.INTERNAL and name.endswith(_ASGI_MESSAGES) and not attributes
+
+
 def is_gym_span(attributes: Mapping[str, Any] | None, identity: Identity) -> bool:
     """Has a rollout id in its context, or a ``gym.*`` or ``gen_ai.operation.name`` attribute at its start.
 

@@ -20,6 +20,7 @@ from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import (
     identity_attributes,
     identity_of_start,
+    is_asgi_message,
     is_gym_span,
     plain_attributes,
     whole_identity_of_start,
@@ -69,6 +70,8 @@ class RolloutSpanProcessor(SpanProcessor):
             self.leg.start()
         try:
             attributes = plain_attributes(span)
+            if is_asgi_message(span.name, span.kind, attributes):
+                return
             stamp: Mapping[str, Any] | None = None
             if ROLLOUT_ID not in attributes or RUN_ID not in attributes or self._identities is not None:
                 identity = self._identity(span, attributes, parent_context)

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import Link, SpanKind, TraceState
 from opentelemetry.util.types import Attributes
 
-from otel_gym.tracing.membership import identity_of_start, is_gym_span, remember_identity
+from otel_gym.tracing.membership import identity_of_start, is_asgi_message, is_gym_span, remember_identity
 
 
 class GymSampler(Sampler):
@@ -32,6 +32,8 @@ class GymSampler(Sampler):
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
+        if is_asgi_message(name, kind, attributes):
+            return SamplingResult(Decision.DROP)
         if self._limits_attributes:
             remember_identity(trace_id, attributes)
         result = self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
