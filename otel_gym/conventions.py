@@ -100,6 +100,12 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     Attribute("gym.usage.provider", "string", "the usage object as the provider said it, JSON", '{"input_tokens":3,…}'),
     Attribute("gym.request.id", "string", "the provider's id of the request, by its response header", "req_011CT"),
+    Attribute(
+        "gym.same_call",
+        "boolean",
+        "on a link that a reader makes: the other span tells of the same call, and does not count",
+        "true",
+    ),
     Attribute("gym.item", "string", "on an event: a Responses item, JSON", '{"type":"message","role":"user",…}'),
     Attribute(
         "gym.turn.end", "string", "how a turn ended: completed, failed or interrupted; absent: not told", "completed"
@@ -334,6 +340,7 @@ TIME_KNOWN = "gym.time.known"
 OUTPUT_ITEMS = "gym.output.items"
 PROVIDER_USAGE = "gym.usage.provider"
 REQUEST_ID = "gym.request.id"
+SAME_CALL = "gym.same_call"
 ITEM = "gym.item"
 TURN_END = "gym.turn.end"
 CALL_KIND = "gym.call.kind"

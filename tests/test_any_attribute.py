@@ -10,6 +10,7 @@ import pytest
 
 from otel_gym.content import safe_json
 from otel_gym.conventions import GYM_ATTRIBUTES
+from otel_gym.store.foreign import DIALECTS
 from otel_gym.store.reader import open_store
 from otel_gym.views.attempts import LaterAttempts
 from otel_gym.views.counted_calls import counted_calls, model_call_rows
@@ -117,3 +118,87 @@ def test_an_attribute_of_another_type_ended_a_view_with_a_traceback(tmp_path: Pa
             look_at_everything(directory)
         except Exception as error:
             raise AssertionError(f"{name} = {value!r}") from error
+
+
+def foreign_spans() -> Iterator[tuple[str, dict[str, Any]]]:
+    """A span of each foreign dialect that has all the names which it reads, with what makes it a model call."""
+    for dialect in DIALECTS:
+        theirs = {name: "x" for names in dialect.renamed.values() for name in names}
+        for scope, span, marks in FOREIGN[dialect.name]:
+            yield scope, {"name": span, **theirs, **marks}
+
+
+FOREIGN: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
+    "Claude Code": [
+        ("com.anthropic.claude_code.tracing", "claude_code.llm_request", {"agent_id": "a", "first_content_ms": 3}),
+        ("com.anthropic.claude_code.tracing", "claude_code.interaction", {"user_prompt": "go"}),
+        ("com.anthropic.claude_code.tracing", "claude_code.tool.execution", {"success": False}),
+    ],
+    "Codex": [
+        ("codex", "codex.sampling", {"code.module.name": "codex_core", "gen_ai.usage.input_tokens": 3}),
+        ("codex", "run_sampling_request", {"code.module.name": "codex_core", "model": "m"}),
+        ("codex", "exec", {"code.module.name": "codex_core", "codex.tool.phase": "dispatch", "call_id": "c"}),
+    ],
+    "Anthropic client": [("com.anthropic.sdk.python", "anthropic.messages.create", {"gen_ai.operation.name": "chat"})],
+    "agent-lightning": [
+        ("agentops", "openai.chat.completion", {"gen_ai.request.type": "chat", "gen_ai.completion.0.role": "a"}),
+        ("agentops", "tool_call.t", {"agentops.span.kind": "tool", "tool.parameters": "{}"}),
+        ("agentlightning", "agentlightning.annotation", {"agentlightning.reward.0.value": 0.5}),
+    ],
+    "NeMo Relay": [
+        ("x", "llm", {"nemo_relay.scope_type": "llm", "nemo_relay.end.output.choices": "[{}]"}),
+        ("x", "t", {"nemo_relay.scope_type": "tool", "nemo_relay.start.input.city": "Oslo"}),
+    ],
+    "OpenInference": [
+        (
+            "x",
+            "ChatCompletion",
+            {
+                "openinference.span.kind": "LLM",
+                "input.value": "{}",
+                "output.value": '{"choices":[{}]}',
+                "llm.invocation_parameters": "{}",
+                "llm.input_messages.0.message.role": "user",
+                "llm.output_messages.0.message.contents.0.message_content.text": "t",
+                "llm.tools.0.tool.json_schema": "{}",
+            },
+        ),
+        ("x", "t", {"openinference.span.kind": "TOOL"}),
+    ],
+    "OpenTelemetry GenAI": [
+        ("opentelemetry.instrumentation.genai.openai", "chat m", {"gen_ai.operation.name": "chat"}),
+    ],
+    "OpenLLMetry": [
+        (
+            "x",
+            "openai.chat",
+            {
+                "llm.request.type": "chat",
+                "gen_ai.prompt.0.content": "q",
+                "gen_ai.completion.0.tool_calls.0.name": "t",
+                "gen_ai.output.messages": "[]",
+                "gen_ai.usage.prompt_tokens": 3,
+                "llm.request.functions.0.name": "t",
+            },
+        ),
+        ("x", "t.tool", {"traceloop.span.kind": "tool", "traceloop.entity.input": "{}"}),
+    ],
+}
+
+
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_a_foreign_attribute_of_another_type_ends_no_view(tmp_path: Path, value: Any) -> None:
+    for number, (scope, own) in enumerate(foreign_spans()):
+        span = own.pop("name")
+        for place, name in enumerate(own):
+            one = {"rollout": f"{place}-0", "scope": scope, **own, name: value}
+            write(
+                live_file(tmp_path / str(number), f"{place}-0"),
+                encoded("1", "rollout", rollout=f"{place}-0", end=20 * 10**9),
+                encoded("2", span, parent="1", start=10**9, end=2 * 10**9, **one),
+                encoded("3", span, parent="2", start=10**9, end=2 * 10**9, **one),
+            )
+        try:
+            look_at_everything(tmp_path / str(number))
+        except Exception as error:
+            raise AssertionError(f"{span} with one of {[*own]} = {value!r}") from error

@@ -223,12 +223,13 @@ def _answer_fields(request: dict[str, Any] | None, response: dict[str, Any] | No
         "response_status": _text(answer.get("status")),
         "model": _text(answer.get("model") or (request or {}).get("model")),
         "finish_reason": _finish_reason(answer),
-        "tool_calls": [_tool_call_fields(call) for call in tool_calls(answer)],
+        "tool_calls": [tool_call_fields(call) for call in tool_calls(answer)],
         "reasoning_content": reasoning_content(answer),
     }
 
 
-def _tool_call_fields(call: RequestedToolCall) -> dict[str, Any]:
+def tool_call_fields(call: RequestedToolCall) -> dict[str, Any]:
+    """The fields of a record's tool call."""
     # Not asdict: it would copy the arguments all the way down, and recurse as deep as a hostile server nests them.
     return {"call_id": call.call_id, "name": call.name, "arguments": well_formed(call.arguments)}
 

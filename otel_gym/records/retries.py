@@ -25,10 +25,14 @@ TRANSPORT_FIELDS = frozenset({"stream", "stream_options"})
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One record with the request headers (lower-case names) that capture kept; they may be missing."""
+    """One record with the request headers (lower-case names) that capture kept; they may be missing.
+
+    ``seen_on_wire``: false where the record was made from what a client told of its call, retries included.
+    """
 
     record: ModelCallRecord
     request_headers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    seen_on_wire: bool = True
 
     @property
     def failed(self) -> bool:
@@ -90,7 +94,7 @@ def logical_calls(attempts: Iterable[Attempt | ModelCallRecord]) -> list[Logical
     groups: list[LogicalCall] = []
     newest_by_question: dict[str, list[LogicalCall]] = {}
     for attempt in sorted(map(_as_attempt, attempts), key=_started):
-        candidates = newest_by_question.setdefault(_question(attempt.record), [])
+        candidates = newest_by_question.setdefault(_question(attempt), [])
         group = next((each for each in reversed(candidates) if _continues(attempt, each.attempts[-1])), None)
         if group is None:
             group = LogicalCall([])
@@ -109,7 +113,10 @@ def _started(attempt: Attempt) -> tuple[float, int]:
     return (float("-inf") if started_at is None else started_at, attempt.record.call_index)
 
 
-def _question(record: ModelCallRecord) -> str:
+def _question(attempt: Attempt) -> str:
+    record = attempt.record
+    if not attempt.seen_on_wire:
+        return f"not seen on the wire: {id(record)}"
     if record.request is None:
         if record.request_raw is None and record.dialect is None and record.status_code is None:
             return f"not seen on the wire: {id(record)}"

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from otel_gym.conventions import BODY_BYTES, REQUEST_BODY, RESPONSE_BODY, UNASSIGNED
 from otel_gym.store.executions import Executions, by_run, executions_of, is_ambiguous
+from otel_gym.store.foreign import as_gym_spans
 from otel_gym.store.layout import COUNTS, NOTES, PARQUET, SPANS, is_store
 from otel_gym.store.lines import LINE_FILES, is_line_file, may_hold_spans
 from otel_gym.store.repair import Damage
@@ -169,7 +170,7 @@ class Store:
         return by_writer
 
     def rollouts(self, rollout_id: str | None = None) -> Iterator[RolloutSpans]:
-        """Rollout by rollout, each run of it apart; of one id only, if given.
+        """Rollout by rollout, each run of it apart; of one id only, if given. Spans of others have our names too.
 
         The spans of each are at hand until the next one is asked for, and read again after that.
         """
@@ -179,7 +180,8 @@ class Store:
                 rollout.let_go()
 
     def spans(self, rollout: RolloutSpans | str) -> Iterator[StoredSpan]:
-        """The spans of a rollout, or those of every run of a rollout id, in order of start, then id; each once."""
+        """The spans of a rollout, or those of every run of a rollout id, in order of start, then id; each once, as it
+        was written."""
         if isinstance(rollout, str):
             yield from self._merged(rollout)
         else:
@@ -192,9 +194,9 @@ class Store:
                 RolloutSpans(
                     run_id,
                     rollout_id,
-                    spans,
+                    as_gym_spans(spans),
                     is_ambiguous=rollout_id != UNASSIGNED and is_ambiguous(run_id, runs),
-                    load=partial(self._spans_of_run, rollout_id, run_id),
+                    load=partial(self._spans_to_view, rollout_id, run_id),
                 )
                 for run_id, spans in runs.items()
             ),
@@ -212,6 +214,9 @@ class Store:
 
     def _spans_of_run(self, rollout_id: str, run_id: str | None) -> list[StoredSpan]:
         return self._by_run(rollout_id).get(run_id, [])
+
+    def _spans_to_view(self, rollout_id: str, run_id: str | None) -> list[StoredSpan]:
+        return as_gym_spans(self._spans_of_run(rollout_id, run_id))
 
     def _merged(self, rollout_id: str) -> list[StoredSpan]:
         """Each span once: of several with the same ids the ended one, else the whole one, else the later one."""

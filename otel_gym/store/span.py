@@ -13,6 +13,9 @@ from otel_gym.store.media import restore_media
 STATUS_UNSET = 0
 STATUS_ERROR = 2
 
+# The last one is agent-lightning's.
+_ROLLOUT_IDS = (ROLLOUT_ID, NEMO_ROLLOUT_ID, "agentlightning.rollout_id")
+
 KIND_SERVER = 2
 KIND_CLIENT = 3
 
@@ -107,9 +110,9 @@ class StoredSpan:
     @property
     def rollout_id(self) -> str:
         for attributes in (self.attributes, self.resource):
-            for name in (ROLLOUT_ID, NEMO_ROLLOUT_ID):
+            for name in _ROLLOUT_IDS:
                 value = attributes.get(name)
-                if type(value) is str:
+                if type(value) is str and value:
                     return value
         return UNASSIGNED
 

@@ -12,8 +12,11 @@ from collections.abc import Iterable, Sequence
 from otel_gym import conventions as names
 from otel_gym.records.model_input import plain_item
 from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult, UserMessage
+from otel_gym.store.json_text import parsed
+from otel_gym.views.agent_tree import text_of
 from otel_gym.views.generations import Call, step_of
 from otel_gym.wire.items import Item, input_items
+from otel_gym.wire.items.genai import items_of_messages
 from otel_gym.wire.items.shapes import OUTPUT_TYPES
 
 # By these headers Claude Code and Codex tell their agents apart.
@@ -34,9 +37,13 @@ def agent_key(call: Call) -> str | None:
 
 
 def request_items(call: Call) -> list[Item]:
-    """What a captured call was sent; empty where its body is not at hand."""
+    """What a call was sent: by its captured body, else as its client told; empty where neither is at hand."""
     record = call.record
-    return input_items(record.dialect or "chat", record.request) if record is not None else []
+    if record is not None:
+        return input_items(record.dialect or "chat", record.request)
+    instructions = parsed(text_of(call.span, "gen_ai.system_instructions"))
+    system = [{"role": "system", "parts": instructions}] if isinstance(instructions, list) else []
+    return items_of_messages(system) + items_of_messages(parsed(text_of(call.span, "gen_ai.input.messages")))
 
 
 def steps_of_calls(calls: Sequence[Call]) -> list[Entry]:
@@ -52,6 +59,19 @@ def steps_of_calls(calls: Sequence[Call]) -> list[Entry]:
             told = sent
         entries.append(step_of(call))
     return entries
+
+
+def said_between(calls: Sequence[Call]) -> list[tuple[Call, Entry]]:
+    """What the requests of one agent's calls bring that nobody else tells: user messages, contexts made anew; each with
+    the call that brought it."""
+    found: list[tuple[Call, Entry]] = []
+    told: list[Item] = []
+    for call in calls:
+        sent = request_items(call)
+        if sent:
+            found += [(call, entry) for entry in _news(call, sent, told, [])]
+            told = sent
+    return found
 
 
 def add_results(steps: Sequence[AgentStep], sent: Sequence[Item]) -> None:

@@ -20,13 +20,12 @@ from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.store.tokens import NO_TOKENS, tokens_of_response
 from otel_gym.views.agent_tree import text_of
-from otel_gym.views.layers import RESPONSE_ID, is_model_call, without_client_layer
+from otel_gym.views.layers import is_model_call, without_client_layer
 from otel_gym.views.model_calls import kept_headers, record_of
+from otel_gym.views.same_calls import RESPONSE_ID, request_id_of
 from otel_gym.wire.items import Item, output_items
 from otel_gym.wire.items.genai import items_of_messages
 from otel_gym.wire.usage import TokenStats, with_thinking
-
-_REQUEST_ID_HEADERS = tuple(names.RESPONSE_HEADER + name for name in ("request-id", "x-request-id"))
 
 
 @dataclass(slots=True, eq=False)
@@ -109,18 +108,6 @@ class _Answers:
         if found is not None:
             self._given.add(id(found))
         return found
-
-
-def request_id_of(span: StoredSpan) -> str | None:
-    """The provider's id of the request: of an import as it says, of a captured call by its response's header."""
-    said = text_of(span, names.REQUEST_ID)
-    if said is not None:
-        return said
-    for header in _REQUEST_ID_HEADERS:
-        values: Any = span.attributes.get(header)
-        if isinstance(values, list) and values and isinstance(values[0], str):
-            return values[0]
-    return None
 
 
 def step_of(call: Call) -> AgentStep:

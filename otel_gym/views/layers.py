@@ -1,30 +1,36 @@
-"""One physical call, seen by several layers: a client's own instrumentation, and each point of capture on its way.
+"""One physical call, seen by several layers: clients' own instrumentations, and each point of capture on its way.
 
 The Anthropic client, for one, makes a GenAI span around each call as soon as a TracerProvider is set; a proxy and an
 instrumented server behind it capture the call twice. The innermost capture, nearest to the model, counts: it saw what
 the model was asked and what it answered, one span an attempt. A span above it is no call of its own, and neither is a
-client's span that names the response of a captured call.
+client's span that names the response, or the request, of a captured call.
+
+Where nothing was captured, spans of several instrumentations are one call by the rules of ``same_calls``: the one that
+tells most counts, and has from the others what it does not tell.
+
+The span that counts links to those that do not: they are kept, as evidence.
 """
 
 from __future__ import annotations
 
-from otel_gym.conventions import MODEL_CALL_ID, SOURCE
+from otel_gym.conventions import ERROR_CATEGORY, MODEL_CALL_ID, REQUEST_ID, SOURCE
+from otel_gym.store.executions import SpanIds, ids_of
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
-
-SpanIds = tuple[str, str]
-
-RESPONSE_ID = "gen_ai.response.id"
+from otel_gym.views.same_calls import RESPONSE_ID, linked_to, request_id_of, same_calls
 
 _INFERENCE = frozenset({"chat", "generate_content", "text_completion"})
+# What says that a server was asked: not 404 or a lost connection, which no model server may have seen.
+_FAILED_AT_SERVER = frozenset({"auth", "cancelled", "client_error", "rate_limit", "timeout", "upstream_error"})
 
 
 def is_model_call(span: StoredSpan) -> bool:
-    """Whether the span is a call that a model server got: captured there, answered, or told of by an ATIF document.
+    """Whether the span is a call that a model server got: captured there, answered or refused by it, or told of by an
+    ATIF document.
 
     A client's own span that tells of no answer (a 404, no connection) may never have reached one.
     """
-    return asks_model(span) and (MODEL_CALL_ID in span.attributes or _has_answer(span) or _failed_in_atif(span))
+    return asks_model(span) and (MODEL_CALL_ID in span.attributes or _has_answer(span) or _has_failed(span))
 
 
 def asks_model(span: StoredSpan) -> bool:
@@ -37,47 +43,89 @@ def _has_answer(span: StoredSpan) -> bool:
     return any(name == RESPONSE_ID or name.startswith("gen_ai.usage.") for name in span.attributes)
 
 
-def _failed_in_atif(span: StoredSpan) -> bool:
-    return span.attributes.get(SOURCE) == "atif" and (span.status == STATUS_ERROR or span.end_ns is None)
+def _has_failed(span: StoredSpan) -> bool:
+    if span.attributes.get(SOURCE) == "atif":
+        return span.status == STATUS_ERROR or span.end_ns is None
+    category = span.attributes.get(ERROR_CATEGORY)
+    return isinstance(category, str) and category in _FAILED_AT_SERVER
 
 
 def without_client_layer(rollout: RolloutSpans) -> RolloutSpans:
-    """The rollout without the model-call spans whose call was captured below them, or is told of by a captured one.
+    """The rollout with each call once: without the spans of a call that another span of it tells better.
 
     A failure that names no answer cannot be joined: where calls were captured, theirs are the failures.
     """
-    seen_by_capture = _ancestors_of_captured(rollout.spans)
-    captured = [span.attributes.get(RESPONSE_ID) for span in rollout.spans if MODEL_CALL_ID in span.attributes]
-    answers = {answer for answer in captured if isinstance(answer, str)}
-    spans = [span for span in rollout.spans if not _is_outer_layer(span, seen_by_capture, answers, bool(captured))]
-    return rollout.with_spans(spans)
+    outer = _outer_layers(rollout.spans)
+    counting = _with_evidence(outer)
+    told = [span for span in rollout.spans if ids_of(span) not in outer and _is_told_call(span)]
+    dropped = set(outer)
+    for call in same_calls(told, rollout.spans).calls:
+        counting[ids_of(call.counting)] = call.counting
+        dropped.update(map(ids_of, call.others))
+    return rollout.with_spans(
+        [counting.get(ids_of(span), span) for span in rollout.spans if ids_of(span) not in dropped]
+    )
 
 
-def _is_outer_layer(span: StoredSpan, seen_by_capture: set[SpanIds], answers: set[str], has_captured: bool) -> bool:
-    if not is_model_call(span):
-        return False
-    if _ids(span) in seen_by_capture:
-        return True
-    if MODEL_CALL_ID in span.attributes:
-        return False
-    if not _has_answer(span):
-        return has_captured
-    answer = span.attributes.get(RESPONSE_ID)
-    return isinstance(answer, str) and answer in answers
+def doubtful_calls(rollout: RolloutSpans) -> list[tuple[StoredSpan, StoredSpan]]:
+    """Pairs that may be one call, and are counted as two since nothing proves it."""
+    outer = _outer_layers(rollout.spans)
+    told = [span for span in rollout.spans if ids_of(span) not in outer and _is_told_call(span)]
+    return same_calls(told, rollout.spans).doubtful
 
 
-def _ancestors_of_captured(spans: list[StoredSpan]) -> set[SpanIds]:
-    parents = {_ids(span): (span.trace_id, span.parent_span_id or "") for span in spans}
-    ancestors: set[SpanIds] = set()
+def _is_told_call(span: StoredSpan) -> bool:
+    return MODEL_CALL_ID not in span.attributes and is_model_call(span)
+
+
+def _outer_layers(spans: list[StoredSpan]) -> dict[SpanIds, StoredSpan | None]:
+    """The spans of calls that were captured below or beside them, each with the captured one, where it is known."""
+    captured = [span for span in spans if MODEL_CALL_ID in span.attributes]
+    if not captured:
+        return {}
+    below = _captured_below(spans, captured)
+    by_answer = {name: span for span in captured for name in _names_of_answer(span)}
+    outer: dict[SpanIds, StoredSpan | None] = {}
     for span in spans:
-        if MODEL_CALL_ID not in span.attributes:
+        if not is_model_call(span):
             continue
-        parent = parents.get(_ids(span))
-        while parent in parents and parent not in ancestors:
-            ancestors.add(parent)
+        ids = ids_of(span)
+        if ids in below:
+            outer[ids] = below[ids]
+        elif MODEL_CALL_ID in span.attributes:
+            continue
+        elif not _has_answer(span):
+            outer[ids] = None
+        else:
+            same = next((by_answer[name] for name in _names_of_answer(span) if name in by_answer), None)
+            if same is not None:
+                outer[ids] = same
+    return outer
+
+
+def _names_of_answer(span: StoredSpan) -> list[tuple[str, str]]:
+    """The answer's id, and the request's."""
+    named = ((RESPONSE_ID, span.attributes.get(RESPONSE_ID)), (REQUEST_ID, request_id_of(span)))
+    return [(kind, name) for kind, name in named if isinstance(name, str)]
+
+
+def _captured_below(spans: list[StoredSpan], captured: list[StoredSpan]) -> dict[SpanIds, StoredSpan]:
+    """The ancestors of captured calls, each with the last of these below it."""
+    parents = {ids_of(span): (span.trace_id, span.parent_span_id or "") for span in spans}
+    below: dict[SpanIds, StoredSpan] = {}
+    for span in reversed(captured):
+        parent = parents.get(ids_of(span))
+        while parent in parents and parent not in below:
+            below[parent] = span
             parent = parents[parent]
-    return ancestors
+    return below
 
 
-def _ids(span: StoredSpan) -> SpanIds:
-    return span.trace_id, span.span_id
+def _with_evidence(outer: dict[SpanIds, StoredSpan | None]) -> dict[SpanIds, StoredSpan]:
+    evidence: dict[SpanIds, list[SpanIds]] = {}
+    captured: dict[SpanIds, StoredSpan] = {}
+    for ids, span in outer.items():
+        if span is not None:
+            captured[ids_of(span)] = span
+            evidence.setdefault(ids_of(span), []).append(ids)
+    return {ids: linked_to(span, evidence[ids]) for ids, span in captured.items()}

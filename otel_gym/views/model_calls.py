@@ -14,27 +14,31 @@ from typing import Any
 from otel_gym import conventions as names
 from otel_gym.content import KeptBody, body_of_text, known, printable
 from otel_gym.records.capture_line import CaptureLineError, record_of_capture_line
-from otel_gym.records.model_call import ModelCallRecord, build_model_call_record
+from otel_gym.records.model_call import ModelCallRecord, build_model_call_record, tool_call_fields
 from otel_gym.settings import say_once
 from otel_gym.store.blobs import BlobError
+from otel_gym.store.json_text import parsed
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.views.layers import is_model_call, without_client_layer
 from otel_gym.wire.bodies import load_json_object
 from otel_gym.wire.dialects import DIALECTS
 from otel_gym.wire.exchange import Exchange, Execution, Raised
+from otel_gym.wire.items.genai import items_of_messages
 from otel_gym.wire.parse import is_event_stream
+from otel_gym.wire.reasoning import reasoning_content
+from otel_gym.wire.tool_calls import tool_calls
+from otel_gym.wire.usage import token_count
 
 _NO_BODY = KeptBody(b"")
 _MODEL_REF_KIND = "responses_api_models"
 
-# Spellings of earlier conventions, newest first.
-_RENAMED: dict[str, tuple[str, ...]] = {
-    "tokens_in": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
-    "tokens_out": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
-    "tokens_reasoning": ("gen_ai.usage.reasoning.output_tokens",),
-    "cached_tokens": ("gen_ai.usage.cache_read.input_tokens",),
-    "cache_creation_tokens": ("gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_creation.input_tokens"),
+_TOKENS: dict[str, str] = {
+    "tokens_in": "gen_ai.usage.input_tokens",
+    "tokens_out": "gen_ai.usage.output_tokens",
+    "tokens_reasoning": "gen_ai.usage.reasoning.output_tokens",
+    "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "cache_creation_tokens": "gen_ai.usage.cache_write.input_tokens",
 }
 
 
@@ -215,13 +219,23 @@ def _record_of_attributes(span: StoredSpan, call_index: int) -> ModelCallRecord:
             "latency_total_ms": None if end_ns is None else round((end_ns - span.start_ns) / 10**6, 2),
         }
     )
-    return ModelCallRecord.model_validate({"call_index": call_index, **times, **fields_of_attributes(span)})
+    facts = _Facts(span.attributes)
+    first_content_ns = facts.number(names.FIRST_CONTENT_NS)
+    said = {"output": items_of_messages(parsed(facts.text("gen_ai.output.messages")))}
+    told = {
+        "dialect": facts.text(names.DIALECT),
+        "status_code": facts.number("http.response.status_code"),
+        "latency_ttft_ms": None if first_content_ns is None else round(first_content_ns / 10**6, 2),
+        "tool_calls": [tool_call_fields(call) for call in tool_calls(said)],
+        "reasoning_content": reasoning_content(said),
+    }
+    return ModelCallRecord.model_validate({"call_index": call_index, **times, **told, **fields_of_attributes(span)})
 
 
 def fields_of_attributes(span: StoredSpan) -> dict[str, Any]:
     """What the conventions' attributes say, in the record's fields."""
     attributes, facts = span.attributes, _Facts(span.attributes)
-    tokens = {name: _first(facts, spellings) for name, spellings in _RENAMED.items()}
+    tokens = {name: token_count(attributes.get(attribute)) for name, attribute in _TOKENS.items()}
     tokens_in, tokens_out, cached = tokens["tokens_in"], tokens["tokens_out"], tokens["cached_tokens"]
     reasons = attributes.get("gen_ai.response.finish_reasons")
     first_reason = reasons[0] if isinstance(reasons, list) and reasons else None
@@ -230,6 +244,7 @@ def fields_of_attributes(span: StoredSpan) -> dict[str, Any]:
         "tokens_total": None if tokens_in is None or tokens_out is None else tokens_in + tokens_out,
         "cache_hit": None if cached is None else cached > 0,
         "response_id": facts.text("gen_ai.response.id"),
+        "response_status": facts.text("gen_ai.response.status"),
         "model": facts.text("gen_ai.response.model") or facts.text("gen_ai.request.model"),
         "finish_reason": first_reason if isinstance(first_reason, str) else None,
         "error_category": facts.text(names.ERROR_CATEGORY) or _error_category(span),
@@ -238,8 +253,3 @@ def fields_of_attributes(span: StoredSpan) -> dict[str, Any]:
 
 def _error_category(span: StoredSpan) -> str | None:
     return "exception" if span.status == STATUS_ERROR else None
-
-
-def _first(facts: _Facts, spellings: tuple[str, ...]) -> int | None:
-    counts = (facts.number(name) for name in spellings)
-    return next((count for count in counts if count is not None and count >= 0), None)

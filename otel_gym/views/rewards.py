@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 from otel_gym.conventions import REWARD, REWARD_SPAN, REWARD_TIME
 from otel_gym.store.executions import Execution, Executions
+from otel_gym.store.foreign import agent_lightning
 from otel_gym.store.span import StoredSpan
+
+_REWARD_SPANS = (REWARD_SPAN, *agent_lightning.REWARD_SPANS)
 
 # When it was given, the span that says so (to order equal times), and what it says.
 _Given = tuple[int, str, float]
@@ -31,7 +34,7 @@ def _on_root(root: StoredSpan | None) -> Iterator[_Given]:
 def _in_spans(spans: list[StoredSpan]) -> Iterator[_Given]:
     for span in spans:
         reward = span.attributes.get(REWARD)
-        if span.name == REWARD_SPAN and isinstance(reward, int | float):
+        if span.name in _REWARD_SPANS and isinstance(reward, int | float):
             yield span.start_ns, span.span_id, float(reward)
 
 

@@ -151,7 +151,10 @@ def attempts_of(rollout: RolloutSpans, records: Iterable[ModelCallRecord]) -> li
         for span in rollout.spans
         if isinstance(span.attributes.get(MODEL_CALL_ID), str)
     }
-    return [Attempt(record, headers.get(record.model_call_id or "", {})) for record in records]
+    return [
+        Attempt(record, headers.get(record.model_call_id or "", {}), record.model_call_id is not None)
+        for record in records
+    ]
 
 
 def mark_superseded(summaries: Iterable[RolloutSummary]) -> list[RolloutSummary]:

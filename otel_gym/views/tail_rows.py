@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from otel_gym.store.foreign import as_gym_span
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.views.model_calls import fields_of_attributes
 
@@ -24,6 +25,7 @@ class TailRow:
 
 
 def tail_row(rollout_id: str, span: StoredSpan) -> TailRow:
+    span = as_gym_span(span)
     fields = fields_of_attributes(span)
     return TailRow(
         time_ns=span.end_ns or span.start_ns,

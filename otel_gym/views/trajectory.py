@@ -19,7 +19,7 @@ from otel_gym.store.json_text import parsed
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, SpanEvent, StoredSpan
 from otel_gym.views.agent_tree import CALL_ID, Agent, AgentTree, is_step, is_tool, text_of
-from otel_gym.views.captured_steps import add_results, agent_key, request_items, steps_of_calls
+from otel_gym.views.captured_steps import add_results, agent_key, request_items, said_between, steps_of_calls
 from otel_gym.views.generations import Call, calls_of, step_of
 from otel_gym.wire.items.shapes import function_call_item
 
@@ -106,6 +106,7 @@ class _Reader:
         for span in filter(is_tool, self._spans):
             self._take_tool(span)
         for run in self._all_runs():
+            _take_what_was_sent(run)
             self._finish(run)
             run.gaps += _failed_turns(run)
         return self._nested()
@@ -211,14 +212,14 @@ class _Reader:
             return (asking or steps)[-1]
         runs = [run] if run.agent is not None else self._all_runs()
         asking = [step for each in runs for step in each.of_call.get(call_id, [])]
-        before = [step for step in asking if step.order <= _order(span)]
+        before = [step for step in asking or filter(_is_silent, run.steps) if step.order <= _order(span)]
         return next(reversed(before or asking), None)
 
     def _finish(self, run: _AgentRun) -> None:
         for step in run.steps:
             step.step.results += [result for _, result in sorted(step.tools, key=lambda tool: tool[0])]
         for number, step in enumerate(run.steps):
-            if step.call is not None and step.call.captured is not None:
+            if step.call is not None and not (step.call.captured is None and _is_import(step.call.span)):
                 add_results([before.step for before in run.steps[:number]], request_items(step.call))
 
     def _nested(self) -> list[Trajectory]:
@@ -250,6 +251,22 @@ class _Reader:
         if run.agent is not None:
             trajectory.agent_id, trajectory.spawned_by = run.agent.agent_id, run.agent.spawned_by
         return trajectory
+
+
+def _is_silent(step: _Step) -> bool:
+    """Whether its call was told of without what the model said, so that it may have asked for any tool."""
+    told = step.call.told if step.call is not None and step.call.captured is None else None
+    return told is not None and not _is_import(told) and "gen_ai.output.messages" not in told.attributes
+
+
+def _take_what_was_sent(run: _AgentRun) -> None:
+    """Where only the clients' instrumentations tell of the calls, and nothing tells what the user said."""
+    calls = [step.call for step in run.steps if step.call is not None and step.call.captured is None]
+    says_more = any(isinstance(entry, UserMessage) for _, entry in run.between)
+    if says_more or len(calls) < len(run.steps) or any(_is_import(call.span) for call in calls):
+        return
+    orders = {id(step.call): step.order for step in run.steps}
+    run.between += [((orders[id(call)][0], -1), entry) for call, entry in said_between(calls)]
 
 
 def _call_without_id(step: _Step, span: StoredSpan) -> str:

@@ -21,6 +21,7 @@ def encoded(
     rollout: str | None = "1-0",
     run: str | None = None,
     resource: dict[str, Any] | None = None,
+    scope: str | None = None,
     **attributes: Any,
 ) -> bytes:
     """A line without its newline; ids are repeated to full length, ``__`` in names of attributes is a dot."""
@@ -38,7 +39,8 @@ def encoded(
         span["endTimeUnixNano"] = str(end)
     if parent is not None:
         span["parentSpanId"] = parent.rjust(16, "0")
-    group: dict[str, Any] = {"scopeSpans": [{"spans": [span]}]}
+    named = {} if scope is None else {"scope": {"name": scope}}
+    group: dict[str, Any] = {"scopeSpans": [{**named, "spans": [span]}]}
     if resource is not None:
         group = {"resource": {"attributes": key_values(resource)}, **group}
     return encode_json({"resourceSpans": [group]})
