@@ -12,13 +12,12 @@ import inspect
 import itertools
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from otel_gym.store.layout import PARQUET, rollout_folder
@@ -45,6 +44,8 @@ _BATCH_BYTES = 4 * 1024 * 1024
 
 _CLAIMS_KEY = b"otel_gym.claims"
 _READ_ROWS = 512
+# A part of the usual size, as Arrow.
+_KEPT_BYTES = 256 * 1024 * 1024
 
 
 class Claim(NamedTuple):
@@ -121,8 +122,10 @@ class PartWriter:
         """Writes what waits, and the footer. The file is whole then, though not yet on disk."""
         runs = sorted(self._runs.items())
         is_sorted = all(run.is_sorted for _, run in runs) and (not runs or runs[0][0] >= self._first_run)
+        waiting = _Rows()
         for _, run in runs:
-            self._write(run)
+            waiting.take_over(run)
+        self._write(waiting)
         if not is_sorted:
             self._sort_anew()
         self._writer.add_key_value_metadata({_CLAIMS_KEY: _packed(claims)})
@@ -174,6 +177,11 @@ class _Rows:
         if self._rows:
             self._batches.append((batch_of_rows(self._rows), self._rows_bytes))
             self._rows, self._rows_bytes = [], 0
+
+    def take_over(self, other: _Rows) -> None:
+        """The rows of the next run behind those that are here: row groups of a run each may be very small."""
+        other._convert()
+        self._batches += other._batches
 
     def row_groups(self) -> Iterator[pa.Table]:
         """Everything, a table a row group, each ending with the batch that fills it; nothing is left."""
@@ -262,18 +270,63 @@ def _version() -> str:
 
 
 class RowGroups:
-    """Reads row groups, and keeps the last one: rollouts that are asked for in order share it."""
+    """Reads row groups, and keeps those that the last rollout lies in, since the next one often lies in the same.
+
+    That is one, where a part holds one run; where it holds many, nearly all of its groups have rows of each rollout.
+    """
 
     def __init__(self) -> None:
-        self._last: tuple[Any, pa.Table] | None = None
+        self._kept: dict[_GroupKey, _Group] = {}
+        self._rollout_id: str | None = None
+        self._used: set[_GroupKey] = set()
 
-    def table(self, file: pq.ParquetFile, path: Path, group: int) -> pa.Table:
+    def batches(self, file: pq.ParquetFile, path: Path, rollout_id: str) -> Iterator[pa.RecordBatch]:
         status = path.stat()
-        key = (path, status.st_ino, status.st_size, status.st_mtime_ns, group)
-        if self._last is None or self._last[0] != key:
-            self._last = None  # first, so that two are never held at once
-            self._last = (key, file.read_row_group(group, columns=SCHEMA.names))
-        return self._last[1]
+        state = (str(path), status.st_ino, status.st_size, status.st_mtime_ns)
+        wanted = dict.fromkeys((state, number) for number in _groups_of(file, rollout_id))
+        self._let_go(rollout_id, str(path), wanted)
+        for key in wanted:
+            group = self._kept.get(key)
+            if group is None:
+                group = self._read(file, key)
+            self._used.add(key)
+            yield from group.batches(rollout_id)
+
+    def _let_go(self, rollout_id: str, path: str, wanted: Container[_GroupKey]) -> None:
+        """Before anything new is read: what neither this rollout needs of the part, nor the last one needed."""
+        if rollout_id != self._rollout_id:
+            self._kept = {key: group for key, group in self._kept.items() if key in self._used}
+            self._rollout_id, self._used = rollout_id, set()
+        for key in [key for key in self._kept if key[0][0] == path and key not in wanted]:
+            del self._kept[key]
+
+    def _read(self, file: pq.ParquetFile, key: _GroupKey) -> _Group:
+        size = file.metadata.row_group(key[1]).total_byte_size
+        held = sum(group.table.nbytes for group in self._kept.values())
+        while self._kept and held + size > _KEPT_BYTES:
+            held -= self._kept.pop(next(iter(self._kept))).table.nbytes
+        group = self._kept[key] = _Group(file.read_row_group(key[1], columns=SCHEMA.names))
+        return group
+
+
+_GroupKey = tuple[tuple[str, int, int, int], int]
+
+
+class _Group:
+    """A row group, and where in it the rows of each rollout stand."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self._places: dict[str, list[tuple[int, int]]] = {}
+        start = 0
+        for rollout_id, same in itertools.groupby(table.column("rollout_id").to_pylist()):
+            number = sum(1 for _ in same)
+            self._places.setdefault(rollout_id, []).append((start, number))
+            start += number
+
+    def batches(self, rollout_id: str) -> Iterator[pa.RecordBatch]:
+        for start, number in self._places.get(rollout_id, ()):
+            yield from self.table.slice(start, number).to_batches(_READ_ROWS)
 
 
 def parquet_spans(
@@ -281,8 +334,8 @@ def parquet_spans(
 ) -> Iterator[StoredSpan]:
     """The spans of a part, or of every part in a folder, in the order of the file; of one rollout only, if given.
 
-    Row groups that cannot hold the rollout are not read; ``groups`` spares reading one again for the next rollout.
-    Memory: one batch of rows, or one row group. Raises PartError.
+    Row groups that cannot hold the rollout are not read; ``groups`` spares reading them again for the next rollout.
+    Memory: one batch of rows, or the row groups that the rollout lies in, 256 MiB of them at most. Raises PartError.
     """
     for row in parquet_rows(path, rollout_id, groups):
         yield span_of_row(row)
@@ -302,9 +355,7 @@ def _batches(file: pq.ParquetFile, part: Path, rollout_id: str | None, groups: R
     if rollout_id is None:
         yield from file.iter_batches(_READ_ROWS, columns=SCHEMA.names)
         return
-    for group in _groups_of(file, rollout_id):
-        table = groups.table(file, part, group)
-        yield from table.filter(pc.equal(table.column("rollout_id"), rollout_id)).to_batches(_READ_ROWS)
+    yield from groups.batches(file, part, rollout_id)
 
 
 def parquet_rollouts(path: Path | str) -> list[tuple[str | None, str]]:

@@ -229,7 +229,7 @@ class ParquetFiles:
         folder = path.parent if path.is_file() else path
         self._blobs = BlobStore(folder.absolute().parent)
         self._ids: dict[Path, tuple[tuple[int, int, int], frozenset[str]]] = {}
-        self._groups: Any = None  # the row group that was read last
+        self._groups: Any = None  # the row groups that were read last
 
     def rollout_ids(self, report: Report) -> Iterable[str]:
         return {rollout_id for path in self._files() for rollout_id in self._ids_of(path, report)}

@@ -13,12 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from otel_gym.store import compact as compaction
+from otel_gym.store import parquet
 from otel_gym.store.compact import LockedError, PartError, SealedFile, compact, remove_sealed, seal
 from otel_gym.store.content_once import RequestHistory
 from otel_gym.store.layout import new_writer_name
 from otel_gym.store.locks import locked
 from otel_gym.store.parquet import parquet_rollouts, parquet_rows, parquet_spans, part_paths, read_footer, verify_part
-from otel_gym.store.reader import Store
+from otel_gym.store.reader import Store, open_store
+from otel_gym.store.rows import RUN
 from tests.store.stores import WRITER, live_spans, span, write
 from tests.store.test_text_delta import noise
 
@@ -65,6 +67,48 @@ def test_a_part_can_be_read_by_rollout(tmp_path):
     assert [s.span_id for s in parquet_spans(tmp_path / "parquet", "4-0")] == ids_of(12, 13, 14)
     assert list(parquet_spans(tmp_path / "parquet", "nobody")) == []
     assert parquet_rollouts(tmp_path / "parquet") == [("r", f"{n}-0") for n in range(10)]
+
+
+def part_of_many_runs(store, monkeypatch):
+    """Six rollouts of five runs, a row group a run."""
+    monkeypatch.setattr(parquet, "ROW_GROUP_ROWS", 6)
+    monkeypatch.setattr(parquet, "_BATCH_ROWS", 2)
+    for n in range(6):
+        write(store, [span(n + 6 * k, f"{n}-0", f"step-{k}") for k in range(5)], f"{n}-0")
+    (part,) = everything(store).parts
+    assert pq.read_metadata(part).num_row_groups == 5
+    return part
+
+
+def test_row_groups_of_many_small_runs_were_tiny(tmp_path):
+    for n in range(6):
+        write(tmp_path, [span(n + 6 * k, f"{n}-0", f"step-{k}") for k in range(5)], f"{n}-0")
+    (part,) = everything(tmp_path).parts
+    assert pq.read_metadata(part).num_row_groups == 1
+    assert [row[RUN] for row in parquet_rows(part)] == [f"step-{n // 6}" for n in range(30)]
+
+
+def test_a_store_of_many_runs_was_read_a_row_group_a_rollout_and_run(tmp_path, monkeypatch):
+    """Twenty times slower than one of a single run: each rollout lies in nearly all groups of its part."""
+    read = []
+    part_of_many_runs(tmp_path, monkeypatch)
+    whole = pq.ParquetFile.read_row_group
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda *a, **k: (read.append(a[1]), whole(*a, **k))[1])
+    found = {
+        rollout.address: [s.span_id for s in rollout.spans] for rollout in open_store(tmp_path / "parquet").rollouts()
+    }
+    assert found == {f"step-{n // 6}/{n % 6}-0": ids_of(n) for n in range(30)}
+    assert sorted(read) == [0, 1, 2, 3, 4]
+
+
+def test_row_groups_are_kept_within_bounds_and_read_again_beyond_them(tmp_path, monkeypatch):
+    part = part_of_many_runs(tmp_path, monkeypatch)
+    size = pq.read_metadata(part).row_group(0).total_byte_size
+    monkeypatch.setattr(parquet, "_KEPT_BYTES", 3 * size)
+    groups = parquet.RowGroups()
+    for n in range(6):
+        assert len(list(parquet_spans(part, f"{n}-0", groups))) == 5
+        assert 1 <= len(groups._kept) <= 3
 
 
 def test_a_part_has_statistics_a_bloom_filter_and_zstd(tmp_path):
