@@ -11,8 +11,9 @@ import hashlib
 import inspect
 import itertools
 import json
+import os
 import zlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -273,18 +274,23 @@ class RowGroups:
     """Reads row groups, and keeps those that the last rollout lies in, since the next one often lies in the same.
 
     That is one, where a part holds one run; where it holds many, nearly all of its groups have rows of each rollout.
+    Their parts stay open: the footer of a part that was made of many small files takes longer to read than a rollout.
     """
 
     def __init__(self) -> None:
+        self._files: dict[str, tuple[_State, pq.ParquetFile]] = {}
         self._kept: dict[_GroupKey, _Group] = {}
         self._rollout_id: str | None = None
         self._used: set[_GroupKey] = set()
 
-    def batches(self, file: pq.ParquetFile, path: Path, rollout_id: str) -> Iterator[pa.RecordBatch]:
-        status = path.stat()
-        state = (str(path), status.st_ino, status.st_size, status.st_mtime_ns)
-        wanted = dict.fromkeys((state, number) for number in _groups_of(file, rollout_id))
-        self._let_go(rollout_id, str(path), wanted)
+    def batches(self, part: Path, rollout_id: str) -> Iterator[pa.RecordBatch]:
+        if rollout_id != self._rollout_id:
+            self._begin(rollout_id)
+        path = str(part)
+        state, file = self._opened(path)
+        wanted = dict.fromkeys((path, state, number) for number in _groups_of(file, rollout_id))
+        for key in [key for key in self._kept if key[0] == path and key not in wanted]:
+            del self._kept[key]  # before anything new is read
         for key in wanted:
             group = self._kept.get(key)
             if group is None:
@@ -292,24 +298,33 @@ class RowGroups:
             self._used.add(key)
             yield from group.batches(rollout_id)
 
-    def _let_go(self, rollout_id: str, path: str, wanted: Container[_GroupKey]) -> None:
-        """Before anything new is read: what neither this rollout needs of the part, nor the last one needed."""
-        if rollout_id != self._rollout_id:
-            self._kept = {key: group for key, group in self._kept.items() if key in self._used}
-            self._rollout_id, self._used = rollout_id, set()
-        for key in [key for key in self._kept if key[0][0] == path and key not in wanted]:
-            del self._kept[key]
+    def _begin(self, rollout_id: str) -> None:
+        """Lets go what the last rollout did not need."""
+        self._kept = {key: group for key, group in self._kept.items() if key in self._used}
+        paths = {path for path, _, _ in self._used}
+        for path in [path for path in self._files if path not in paths]:
+            self._files.pop(path)[1].close()
+        self._rollout_id, self._used = rollout_id, set()
+
+    def _opened(self, path: str) -> tuple[_State, pq.ParquetFile]:
+        status = os.stat(path)
+        state = (status.st_ino, status.st_size, status.st_mtime_ns)
+        known = self._files.get(path)
+        if known is None or known[0] != state:
+            known = self._files[path] = (state, pq.ParquetFile(path))
+        return known
 
     def _read(self, file: pq.ParquetFile, key: _GroupKey) -> _Group:
-        size = file.metadata.row_group(key[1]).total_byte_size
+        size = file.metadata.row_group(key[2]).total_byte_size
         held = sum(group.table.nbytes for group in self._kept.values())
         while self._kept and held + size > _KEPT_BYTES:
             held -= self._kept.pop(next(iter(self._kept))).table.nbytes
-        group = self._kept[key] = _Group(file.read_row_group(key[1], columns=SCHEMA.names))
+        group = self._kept[key] = _Group(file.read_row_group(key[2], columns=SCHEMA.names))
         return group
 
 
-_GroupKey = tuple[tuple[str, int, int, int], int]
+_State = tuple[int, int, int]
+_GroupKey = tuple[str, _State, int]
 
 
 class _Group:
@@ -342,20 +357,18 @@ def parquet_spans(
 
 
 def parquet_rows(path: Path | str, rollout_id: str | None = None, groups: RowGroups | None = None) -> Iterator[Row]:
+    groups = groups or RowGroups()
     for part in _parts(Path(path)):
         try:
-            with pq.ParquetFile(part) as file:
-                for batch in _batches(file, part, rollout_id, groups or RowGroups()):
-                    yield from rows_of_batch(batch)
+            for batch in _batches(part) if rollout_id is None else groups.batches(part, rollout_id):
+                yield from rows_of_batch(batch)
         except (pa.ArrowException, OSError, KeyError) as error:
             raise PartError(f"{part}: cannot be read: {error}") from None
 
 
-def _batches(file: pq.ParquetFile, part: Path, rollout_id: str | None, groups: RowGroups) -> Iterator[pa.RecordBatch]:
-    if rollout_id is None:
+def _batches(part: Path) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(part) as file:
         yield from file.iter_batches(_READ_ROWS, columns=SCHEMA.names)
-        return
-    yield from groups.batches(file, part, rollout_id)
 
 
 def parquet_rollouts(path: Path | str) -> list[tuple[str | None, str]]:
