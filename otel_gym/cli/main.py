@@ -19,6 +19,7 @@ from otel_gym.cli import (
     ls,
     perfetto,
     proxy,
+    query,
     receive,
     show,
     stats,
@@ -60,6 +61,7 @@ app.command("perfetto", cls=AddressCommand, short_help="Open rollouts in Perfett
 app.command("doctor", cls=ArgumentCommand, short_help="Say what is wrong with a store, and what to do.")(doctor.doctor)
 app.command("compact", short_help="Seal what ended processes wrote in Parquet.")(compact.compact)
 app.command("join", cls=ArgumentCommand, short_help="Attach model calls to rollout rows.")(join.join)
+app.command("query", cls=ArgumentCommand, short_help="Ask a store in SQL.")(query.query)
 app.add_typer(imports.app, name="import")
 app.add_typer(export.app, name="export")
 app.add_typer(convert.app, name="convert")

@@ -55,7 +55,17 @@ from otel_gym.store.rows import REQUEST, RESPONSE, ROLLOUT, RUN, SPAN, TRACE, Li
 from otel_gym.store.span import StoredSpan
 from otel_gym.store.whole_requests import RequestsInOrder
 
-__all__ = ["Compaction", "Left", "LockedError", "PartError", "SealedFile", "compact", "remove_sealed", "seal"]
+__all__ = [
+    "Compaction",
+    "Left",
+    "LockedError",
+    "PartError",
+    "SealedFile",
+    "compact",
+    "remove_sealed",
+    "seal",
+    "seal_rest",
+]
 
 # Lines of live files that go into one part. All rows of a part are in memory until it is written.
 PART_BYTES = 256 * 1024 * 1024
@@ -161,6 +171,18 @@ def seal(
         return work.done
 
 
+def seal_rest(directory: Path, into: Path) -> Compaction:
+    """Writes what no part of the store at ``directory`` holds yet into parts below ``into``, a folder of the caller's.
+
+    The store is only read: its media stays, and so does everything else. Writers may be at work.
+    """
+    work = _Work(directory, into, False, copies_media=False)
+    taken = work.take(live_files(directory), lambda file: True, is_ended=True)
+    work.know_parts_elsewhere()
+    work.make_parts(taken)
+    return work.done
+
+
 def remove_sealed(files: Iterable[SealedFile]) -> list[SealedFile]:
     """Deletes live files that have not grown since they were sealed; returns those that have.
 
@@ -206,8 +228,9 @@ class _Rollout:
 
 
 class _Work:
-    def __init__(self, directory: Path, target: Path, by_rollout: bool) -> None:
+    def __init__(self, directory: Path, target: Path, by_rollout: bool, *, copies_media: bool = True) -> None:
         self.directory, self.target, self.by_rollout = directory, target, by_rollout
+        self.copies_media = copies_media and target != directory
         self.requests = RequestsInOrder()
         self.rollouts: set[tuple[str | None, str]] = set()
         self.lines, self.reader = LineRows(self.requests), LineReader()
@@ -242,19 +265,30 @@ class _Work:
     def run(self, taken: list[tuple[LiveFile, int]]) -> None:
         wanted = {file.rollout_id for file, _ in taken}
         if self.target != self.directory:
-            self._claims_of = {path: read_footer(path).claims for path in part_paths(self.directory)}
+            wanted |= self.know_parts_elsewhere()
         if self.is_ended:
             for path in part_paths(self.directory):
                 self.done.damage += damage_sealed(path)
-        for claims in self._claims_of.values():
-            for claim in claims:
-                wanted.add(claim.rollout_id)
-                self.elsewhere.setdefault((claim.rollout_id, claim.file), set()).add(claim)
         for path in part_paths(self.target):
             self._know(path, read_footer(path).claims, wanted)
         rollouts = self._rollouts(taken)
         for group in self._groups_of_parts():
             self._compact_parts(group, rollouts)
+        self._make_parts(rollouts)
+
+    def know_parts_elsewhere(self) -> set[str]:
+        """Notes what the parts of another store than the target hold; returns of which rollouts."""
+        self._claims_of = {path: read_footer(path).claims for path in part_paths(self.directory)}
+        claims = [claim for found in self._claims_of.values() for claim in found]
+        for claim in claims:
+            self.elsewhere.setdefault((claim.rollout_id, claim.file), set()).add(claim)
+        return {claim.rollout_id for claim in claims}
+
+    def make_parts(self, taken: list[tuple[LiveFile, int]]) -> None:
+        """Of what no part holds, as far as is known."""
+        self._make_parts(self._rollouts(taken))
+
+    def _make_parts(self, rollouts: dict[str, _Rollout]) -> None:
         for batch in self._batches(rollouts.values()):
             self._make_part(batch)
 
@@ -374,7 +408,7 @@ class _Work:
             rows, rollout_claims = self._rows(rollout)
             claims += rollout.claims + rollout_claims
             kept = self._new_rows(rows, known.get(rollout.rollout_id, {}), superseding)
-            if self.target != self.directory:
+            if self.copies_media:
                 blobs.update(_blobs_of(kept))
             writer.add(kept, rollout.size)
             self.done.spans += len(kept)

@@ -1,0 +1,264 @@
+"""The SQL of ``views.query``. What it needs beside the views stands in a schema of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from otel_gym.conventions import (
+    BODY_BYTES,
+    REQUEST_BODY,
+    RESPONSE_BODY,
+    REWARD_SPAN,
+    REWARD_TIME,
+    ROLLOUT_SPAN,
+    SOURCE,
+    TIME_KNOWN,
+)
+
+SCHEMA = "otel_gym"
+
+# --- spans
+
+_IDS = "rollout_id, trace_id, span_id"
+
+
+def _has(name: str) -> str:
+    return f"""attributes LIKE '%"{name}":%'"""
+
+
+# Ended, nothing cut off, bodies at hand: as ``store.reader`` ranks them.
+IDS_AND_RANK = f"""{_IDS}, end_ns IS NOT NULL AS ended,
+    NOT coalesce(dropped_attributes IS NOT NULL OR {_has(REQUEST_BODY + BODY_BYTES)}
+                 OR {_has(RESPONSE_BODY + BODY_BYTES)}, false) AS whole,
+    (request_body IS NOT NULL)::INT + (response_body IS NOT NULL)::INT AS bodies"""
+
+
+def repeated(scans: Sequence[str]) -> str:
+    """The ids that stand in several scans, or in one of what is not sealed more than once."""
+    made = " UNION ALL ".join(scan.replace("*", _IDS, 1) for scan in scans[:-1]) or None
+    last = scans[-1].replace("*", _IDS, 1)
+    everything = last if made is None else f"{made} UNION ALL {last}"
+    known = last if made is None else made
+    return f"""CREATE TABLE {SCHEMA}.repeated AS SELECT {_IDS} FROM ({everything})
+        WHERE rollout_id IN (SELECT rollout_id FROM ({known})) GROUP BY ALL HAVING count(*) > 1"""
+
+
+def losers(numbered: Sequence[str]) -> str:
+    rows = " UNION ALL ".join(f"SELECT * FROM ({each}) SEMI JOIN {SCHEMA}.repeated USING ({_IDS})" for each in numbered)
+    return f"""CREATE TABLE {SCHEMA}.ranked AS SELECT {_IDS}, scan, row_number() OVER (
+        PARTITION BY {_IDS} ORDER BY ended DESC, whole DESC, bodies DESC, scan DESC) AS place FROM ({rows})"""
+
+
+def losers_of(scan: int) -> str:
+    return f"""CREATE TABLE {SCHEMA}.losers_{scan} AS SELECT {_IDS} FROM {SCHEMA}.ranked
+        WHERE scan = {scan} AND place > 1"""
+
+
+# --- which spans count
+
+MARKS = f"""SELECT rollout_id, run_id, trace_id, span_id, parent_span_id, name, start_ns, end_ns, status, reward
+    FROM spans WHERE name IN ('{ROLLOUT_SPAN}', '{REWARD_SPAN}') ORDER BY rollout_id, start_ns, span_id"""
+
+HARD_SPANS = f"""SELECT rollout_id, run_id, trace_id, span_id, parent_span_id, name, start_ns, end_ns, status, reward
+    FROM spans SEMI JOIN {SCHEMA}.hard USING (rollout_id) ORDER BY rollout_id, start_ns, span_id"""
+
+REWARD_TIMES = f"""SELECT trace_id, span_id, try_cast(json_extract_string(attributes, '$."{REWARD_TIME}"') AS BIGINT)
+    FROM spans SEMI JOIN {SCHEMA}.hard USING (rollout_id)
+    WHERE name = '{ROLLOUT_SPAN}' AND {_has(REWARD_TIME)}"""
+
+
+def placed_spans(has_hard: bool) -> str:
+    """Each span with its run, its execution, and whether it is of what does not count."""
+    easy = f"""SELECT p.run_id, p.execution, NOT p.counts AS superseded, s.* EXCLUDE (run_id)
+        FROM spans AS s JOIN {SCHEMA}.places AS p
+        ON p.rollout_id = s.rollout_id AND coalesce(p.named_run, '') = coalesce(s.run_id, '')"""
+    hard = f"""SELECT p.run_id, p.execution, NOT p.counts AS superseded, s.* EXCLUDE (run_id)
+        FROM spans AS s JOIN {SCHEMA}.placed AS p USING ({_IDS})"""
+    return f"CREATE VIEW {SCHEMA}.placed_spans AS {easy}" + (f" UNION ALL {hard}" if has_hard else "")
+
+
+# --- model calls: what ``views.layers`` says, in SQL
+
+_INFERENCE = "('chat', 'generate_content', 'text_completion')"
+_ANSWERS = (
+    "response_id",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+)
+
+ASKED = f"""CREATE TABLE {SCHEMA}.asked AS
+    SELECT {_IDS}, run_id, execution, response_id, model_call_id IS NOT NULL AS captured,
+           coalesce({", ".join(f"{name}::VARCHAR" for name in _ANSWERS)}) IS NOT NULL AS answered
+    FROM {SCHEMA}.placed_spans WHERE operation IN {_INFERENCE}"""
+
+NO_CALLS = f"CREATE TABLE {SCHEMA}.no_calls (rollout_id VARCHAR, trace_id VARCHAR, span_id VARCHAR)"
+
+UNANSWERED = f"SELECT count(*) FROM {SCHEMA}.asked WHERE NOT captured AND NOT answered"
+
+# An answer that no column says; or an ATIF document tells of a call that failed.
+_TOLD = f"""coalesce(s.attributes LIKE '%"gen_ai.usage.%' OR s.attributes LIKE '%"gen_ai.response.id":%'
+    OR ({_has(SOURCE).replace("attributes", "s.attributes")}
+        AND json_extract_string(s.attributes, '$."{SOURCE}"') = 'atif'
+        AND (s.status = 'ERROR' OR s.end_ns IS NULL)), false)"""
+
+UNANSWERED_NO_CALLS = f"""
+    CREATE TABLE {SCHEMA}.told AS SELECT {_IDS}, coalesce(s.attributes LIKE '%"gen_ai.usage.%'
+               OR s.attributes LIKE '%"gen_ai.response.id":%', false) AS answered
+        FROM spans AS s SEMI JOIN (FROM {SCHEMA}.asked WHERE NOT captured AND NOT answered) USING ({_IDS})
+        WHERE {_TOLD};
+    INSERT INTO {SCHEMA}.no_calls SELECT {_IDS} FROM {SCHEMA}.asked AS a
+        ANTI JOIN {SCHEMA}.told USING ({_IDS}) WHERE NOT a.captured AND NOT a.answered;
+    UPDATE {SCHEMA}.asked AS a SET answered = true FROM {SCHEMA}.told AS t
+        WHERE t.answered AND a.span_id = t.span_id AND a.trace_id = t.trace_id AND a.rollout_id = t.rollout_id"""
+
+# Those with spans below them; a captured call of today has none.
+ABOVE = f"""CREATE TABLE {SCHEMA}.above AS SELECT {_IDS} FROM {SCHEMA}.asked
+    SEMI JOIN (SELECT rollout_id, trace_id, parent_span_id AS span_id FROM spans WHERE parent_span_id IS NOT NULL)
+    USING ({_IDS}) ANTI JOIN {SCHEMA}.no_calls USING ({_IDS})"""
+
+LINKS = f"""CREATE TABLE {SCHEMA}.links AS
+    SELECT {_IDS}, parent_span_id, model_call_id IS NOT NULL AS captured FROM spans
+    WHERE parent_span_id IS NOT NULL AND trace_id IN (SELECT trace_id FROM {SCHEMA}.above)"""
+
+ABOVE_CAPTURED = f"""INSERT INTO {SCHEMA}.no_calls
+    WITH RECURSIVE below AS (
+        SELECT {_IDS}, span_id AS top, false AS captured FROM {SCHEMA}.above
+        UNION
+        SELECT l.rollout_id, l.trace_id, l.span_id, b.top, l.captured FROM {SCHEMA}.links AS l
+        JOIN below AS b ON l.rollout_id = b.rollout_id AND l.trace_id = b.trace_id AND l.parent_span_id = b.span_id
+    )
+    SELECT DISTINCT rollout_id, trace_id, top FROM below WHERE captured"""
+
+UNCAPTURED = f"SELECT count(*) FROM {SCHEMA}.asked WHERE NOT captured"
+
+# Within one execution: a client's span that names the response of a captured call; or, where calls were captured, one
+# that tells of no answer.
+TOLD_BY_CAPTURED = f"""INSERT INTO {SCHEMA}.no_calls SELECT {_IDS} FROM {SCHEMA}.asked AS a
+    WHERE NOT captured AND EXISTS (
+        SELECT 1 FROM {SCHEMA}.asked AS c
+        WHERE c.captured AND c.rollout_id = a.rollout_id AND coalesce(c.run_id, '') = coalesce(a.run_id, '')
+          AND coalesce(c.execution, '') = coalesce(a.execution, '')
+          AND (NOT a.answered OR c.response_id = a.response_id))"""
+
+# --- the views
+
+# Spans of which their source gives no time: what stands there is that of the one before.
+TIMELESS = f"""CREATE TABLE {SCHEMA}.timeless AS
+    SELECT DISTINCT {_IDS} FROM spans WHERE attributes LIKE '%"{TIME_KNOWN}":false%'"""
+
+_PLACE = ("run_id", "rollout_id", "execution", "superseded")
+_SPAN = ("trace_id", "span_id", "parent_span_id", "service", "step_index", "agent", "conversation_id")
+_TIMES = ("start_ns", "end_ns", "start_time", "end_time", "duration_ms")
+_END = ("status", "status_message", "error_type")
+
+MODEL_CALLS = (
+    *_PLACE,
+    "model_call_id",
+    "provider",
+    "request_model",
+    "response_model",
+    "response_id",
+    "dialect",
+    "streamed",
+    "http_status",
+    "finish_reasons",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "time_to_first_chunk_s",
+    *_TIMES,
+    *_END,
+    "error_category",
+    *_SPAN,
+    "request_body",
+    "response_body",
+    "system_instructions",
+    "input_messages",
+    "output_messages",
+    "tool_definitions",
+    "prompt_token_ids",
+    "generation_token_ids",
+    "generation_log_probs",
+    "attributes",
+)
+TOOLS = (
+    *_PLACE,
+    "tool",
+    "tool_call_id",
+    *_TIMES,
+    *_END,
+    *_SPAN,
+    "tool_arguments",
+    "tool_result",
+    "attributes",
+)
+ROLLOUTS = (
+    *_PLACE,
+    "task_index",
+    "rollout_index",
+    "attempt",
+    "reward",
+    "status",
+    "calls",
+    "failed_calls",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "tool_calls",
+    "failed_tools",
+    "spans",
+    *_TIMES,
+)
+
+_KNOWN_TIMES = ("start_ns", "end_ns", "start_time", "end_time")
+_DURATION = "(end_ns - start_ns) / 1e6"
+_TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+def views(every: bool) -> Iterator[str]:
+    counting = "" if every else "AND NOT superseded"
+    known = ", ".join(f"CASE WHEN t.span_id IS NULL THEN s.{name} END AS {name}" for name in _KNOWN_TIMES)
+    calls = f"operation IN {_INFERENCE} AND NOT is_no_call {counting}"
+    yield f"""CREATE VIEW {SCHEMA}.told_spans AS
+        SELECT s.* REPLACE ({known}), n.span_id IS NOT NULL AS is_no_call,
+            s.end_ns IS NULL AS is_open FROM {SCHEMA}.placed_spans AS s
+        LEFT JOIN (SELECT DISTINCT * FROM {SCHEMA}.no_calls) AS n USING ({_IDS})
+        LEFT JOIN {SCHEMA}.timeless AS t USING ({_IDS})"""
+    yield f"CREATE VIEW model_calls AS SELECT {_listed(MODEL_CALLS)} FROM {SCHEMA}.told_spans WHERE {calls}"
+    yield f"""CREATE VIEW tools AS SELECT {_listed(TOOLS)} FROM {SCHEMA}.told_spans
+        WHERE operation = 'execute_tool' {counting}"""
+    yield f"CREATE VIEW rollouts AS {_rollouts(every)}"
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(f"{_DURATION} AS duration_ms" if name == "duration_ms" else name for name in columns)
+
+
+def _rollouts(every: bool) -> str:
+    call = f"operation IN {_INFERENCE} AND NOT is_no_call"
+    tokens = ", ".join(f"sum({name}) FILTER ({call})::BIGINT AS {name}" for name in _TOKENS)
+    counting = "" if every else "WHERE NOT superseded AND rollout_id <> 'unassigned'"
+    failed = "(status = 'ERROR' OR error_type IS NOT NULL)"
+    sums = f"""SELECT run_id, rollout_id, execution, bool_and(superseded) AS superseded, count(*) AS spans,
+            count(*) FILTER ({call}) AS calls, count(*) FILTER ({call} AND {failed}) AS failed_calls, {tokens},
+            count(*) FILTER (operation = 'execute_tool') AS tool_calls,
+            count(*) FILTER (operation = 'execute_tool' AND {failed}) AS failed_tools,
+            min(start_ns) AS first_ns, max(end_ns) AS last_ns, bool_or(is_open) AS is_open,
+            bool_or(span_id = execution AND start_ns IS NOT NULL) AS is_timed
+        FROM {SCHEMA}.told_spans {counting} GROUP BY run_id, rollout_id, execution"""
+    return f"""SELECT {_listed(ROLLOUTS)} FROM (
+        SELECT s.*, e.task_index, e.rollout_index, e.attempt, e.reward,
+            coalesce(e.root_status, CASE WHEN s.is_open THEN 'unfinished' END) AS status,
+            CASE WHEN e.execution IS NULL THEN s.first_ns WHEN s.is_timed THEN e.root_start_ns END AS start_ns,
+            CASE WHEN e.execution IS NULL THEN s.last_ns WHEN s.is_timed THEN e.root_end_ns END AS end_ns,
+            make_timestamptz(start_ns // 1000) AS start_time, make_timestamptz(end_ns // 1000) AS end_time
+        FROM ({sums}) AS s LEFT JOIN {SCHEMA}.executions AS e
+        ON e.rollout_id = s.rollout_id AND coalesce(e.run_id, '') = coalesce(s.run_id, '')
+           AND coalesce(e.execution, '') = coalesce(s.execution, ''))"""
