@@ -48,6 +48,7 @@ from report_bench import (
 )
 from report_drivers_atif import ATIF_DRIVERS
 from report_drivers_content import CONTENT_DRIVERS
+from report_drivers_join import JOIN_DRIVERS
 from report_drivers_otlp import OTLP_DRIVERS
 from report_drivers_store import STORE_DRIVERS
 from report_drivers_trajectory import TRAJECTORY_DRIVERS
@@ -423,6 +424,7 @@ DRIVERS: tuple[tuple[Callable[[Path], bool], Driver], ...] = (
     (report_drivers_parquet.has_rows, report_drivers_parquet.drive_rows),
     (report_drivers_perfetto.has_plain_spans, report_drivers_perfetto.drive_plain_spans),
     *TRAJECTORY_DRIVERS,
+    *JOIN_DRIVERS,
     *STORE_DRIVERS,
     *CONTENT_DRIVERS,
     *OTLP_DRIVERS,

@@ -157,6 +157,9 @@ def said(report: JoinReport) -> Iterator[str]:
     yield from _listed(report.ambiguous, "row whose rollout several runs have", "rows whose rollout several runs have")
     yield from _listed(report.duplicates, "rollout that several rows name", "rollouts that several rows name")
     yield from _listed(report.orphans, "rollout without a row", "rollouts without a row")
+    yield from _listed(
+        report.references, "call of an agent without a sure match", "calls of agents without a sure match"
+    )
 
 
 def _listed(found: list[dict[str, Any]], one: str, many: str) -> Iterator[str]:
@@ -173,6 +176,8 @@ def _item(each: dict[str, Any]) -> str:
     if "calls" in each:
         superseded = ", superseded" if each.get("superseded") else ""
         return f"{each['run_id'] or '-'}/{rollout_id}: {counted(each['calls'], 'model call')}{superseded}"
+    if "code" in each:
+        return f"{rollout_id} (line {each['line']}): {each['code']}: {each['detail'] or '-'}"
     lines = each.get("lines") or [each["line"]]
     runs = f": of {', '.join(run or '-' for run in each['runs'])}; say which with --run" if "runs" in each else ""
     return f"{rollout_id} (line {', '.join(map(str, lines))}){runs}"

@@ -6,6 +6,7 @@ read once, in its own order, and the attachments go to a temporary file; then th
 
 from __future__ import annotations
 
+import json
 import statistics
 import tempfile
 import weakref
@@ -17,6 +18,7 @@ from typing import Any
 
 from otel_gym.content import safe_json
 from otel_gym.conventions import UNASSIGNED
+from otel_gym.records.call_references import join_references, references_of_observations
 from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.store.repair import Damage
 from otel_gym.views.attempts import LaterAttempts
@@ -28,7 +30,7 @@ from otel_gym.views.capture_attachment import (
     no_rollout_id,
     number_of_calls,
 )
-from otel_gym.views.rollout_rows import RolloutRow, rollout_rows, row_texts, with_capture
+from otel_gym.views.rollout_rows import RolloutRow, observations_of, rollout_rows, row_texts, with_capture
 from otel_gym.views.selection import resolve_run
 
 # A row's rollout: its run as far as that is known, and its id.
@@ -58,7 +60,9 @@ class JoinedRow:
 
 @dataclass(slots=True)
 class JoinReport:
-    """What a join found, for machines. ``kept``: rows whose own attachment stayed, since the store has nothing."""
+    """What a join found, for machines. ``kept``: rows whose own attachment stayed, since the store has nothing;
+    ``references``: what of the calls that agents name in ``ng_agent_observations`` could not be joined for certain.
+    """
 
     rows: int = 0
     joined: int = 0
@@ -74,6 +78,7 @@ class JoinReport:
     duplicates: list[Json] = field(default_factory=list)
     nameless: list[Json] = field(default_factory=list)
     orphans: list[Json] = field(default_factory=list)
+    references: list[Json] = field(default_factory=list)
     bad_rows: int = 0
 
 
@@ -125,6 +130,7 @@ class Join:
                 continue
             joined = self._joined(row, text)
             self._count(joined)
+            self._check_references(joined)
             statuses[joined.status] += 1
             if row.reward is not None:
                 rewards.append(row.reward)
@@ -240,6 +246,14 @@ class Join:
             report.unmatched.append({"line": row.line, "rollout_id": row.rollout_id})
         elif joined.metrics["num_calls"] is not None:
             report.joined += 1
+
+    def _check_references(self, joined: JoinedRow) -> None:
+        references = references_of_observations(observations_of(joined.text))
+        if not references:
+            return
+        for gap in join_references(references, json.loads(joined.capture)["calls"]).gaps:
+            said = {"line": joined.row.line, "rollout_id": joined.row.rollout_id, "code": gap.code}
+            self.report.references.append({**said, "invocation_id": gap.owner, "detail": gap.detail})
 
 
 def _status(row: RolloutRow, gaps: Iterable[Json]) -> str:

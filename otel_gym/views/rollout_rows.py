@@ -17,6 +17,7 @@ from otel_gym.store.lines import Report, lines_of_file
 from otel_gym.store.repair import Damage
 
 CAPTURE = "ng_model_call_capture"
+OBSERVATIONS = "ng_agent_observations"
 
 _ROLLOUT_ID, _TASK, _ROLLOUT, _ATTEMPT = "_ng_rollout_id", "_ng_task_index", "_ng_rollout_index", "_ng_attempt_index"
 _KEYS_SAID = f"give it {_TASK} and {_ROLLOUT}, or {_ROLLOUT_ID}"
@@ -161,6 +162,11 @@ def _not_judged(row: Json) -> str | None:
 def _status(row: Json) -> str | None:
     kind = row.get("failure_kind")
     return _not_judged(row) or (kind if isinstance(kind, str) and kind else None)
+
+
+def observations_of(text: bytes) -> Any:
+    """What the agent told of itself, in the text of a row that was read before; None for nothing."""
+    return _loaded(text).get(OBSERVATIONS) if OBSERVATIONS.encode() in text else None
 
 
 def with_capture(text: bytes, capture: bytes) -> bytes:
