@@ -120,8 +120,11 @@ def another_source(path: Path, source: str, verb: str) -> CommandError:
 
 
 def _say(rollout_id: str, written: Written) -> None:
-    if written.new or written.changed:
-        changed = f", {written.changed:,} changed" if written.changed else ""
-        print(f"{rollout_id}: {counted(written.new, 'new span')}{changed}", flush=True)
-    else:
-        print(f"{rollout_id}: nothing new", flush=True)
+    print(f"{rollout_id}: {said(written)}", flush=True)
+
+
+def said(written: Written) -> str:
+    if not (written.new or written.changed):
+        return "nothing new"
+    changed = f", {written.changed:,} changed" if written.changed else ""
+    return f"{counted(written.new, 'new span')}{changed}"

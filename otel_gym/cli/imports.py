@@ -20,6 +20,7 @@ from otel_gym.cli.common import (
     say,
 )
 from otel_gym.id_rules import InvalidIdError, checked_id
+from otel_gym.settings import Settings
 
 FOLLOW_EVERY_S = 1.0
 
@@ -40,6 +41,18 @@ Rollout = Annotated[
 RunId = Annotated[
     str | None,
     typer.Option("--run", help="Run id that the spans get.  [default: none]", metavar="ID", show_default=False),
+]
+Places = Annotated[
+    list[str],
+    typer.Argument(metavar="PATH|URL...", help="Files, folders with such files, or URLs.", show_default=False),
+]
+RolloutOfRest = Annotated[
+    str | None,
+    typer.Option("--rollout", help="Rollout id of spans that name none.", metavar="ID", show_default=False),
+]
+RunOfRest = Annotated[
+    str | None,
+    typer.Option("--run", help="Run id of spans that name none.", metavar="ID", show_default=False),
 ]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on, and take in what is added, until interrupted.")]
 
@@ -110,18 +123,70 @@ def gym_captures(
     _import("gym-captures", paths, rollout, run, follow, directory)
 
 
+@app.command("otlp", cls=ArgumentCommand, short_help="Spans in OTLP: a Collector's files, Tempo's API.")
+def otlp(places: Places, rollout: RolloutOfRest = None, run: RunOfRest = None, directory: Directory = None) -> None:
+    """Import spans in OTLP: files of a Collector's file exporter (json, proto, zstd), answers of Tempo's API.
+
+    Read are JSON, as a document or a line each, and protobuf; plain, or packed by gzip or zstd. Spans keep their ids,
+    so importing again adds nothing twice.
+
+    \b
+    Example:
+        otel-gym import otlp traces.json traces.pb.zst
+        otel-gym import otlp http://127.0.0.1:3200/api/traces/5b8efff798038103d269b633813fc60c
+    """
+    _import_otlp("otlp", places, rollout, run, directory)
+
+
+@app.command("jaeger", cls=ArgumentCommand, short_help="Traces of Jaeger's query API, or saved from its UI.")
+def jaeger(places: Places, rollout: RolloutOfRest = None, run: RunOfRest = None, directory: Directory = None) -> None:
+    """Import traces in Jaeger's JSON: an answer of /api/traces or /api/v3/traces, or a file that its UI saved.
+
+    Jaeger keeps microseconds, and of lists and maps their JSON. Ask with raw=true: else it moves spans to make up for
+    clocks that differ.
+
+    \b
+    Example:
+        otel-gym import jaeger 'http://127.0.0.1:16686/api/traces?service=policy&limit=100&raw=true'
+    """
+    _import_otlp("jaeger", places, rollout, run, directory)
+
+
+def _import_otlp(source: str, places: list[str], rollout: str | None, run: str | None, directory: Path | None) -> None:
+    with said_failures():
+        rollout, run, settings, store = _checked(rollout, run, directory)
+        from otel_gym.cli.importing_otlp import ImportOtlp  # protobuf is slow to load
+
+        _say_damage(ImportOtlp(source, store, rollout, run, settings).take(places))
+
+
+def _checked(
+    rollout: str | None, run: str | None, directory: Path | None
+) -> tuple[str | None, str | None, Settings, Path]:
+    """The options, and the settings and the store with which they are to be used."""
+    try:
+        rollout = checked_id(rollout) if rollout else None
+        run = checked_id(run, "run id") if run else None
+        settings = said_settings()
+        store = directory or settings.directory
+        check_store_folder(store)
+    except (InvalidIdError, StoreFolderError) as error:
+        raise CommandError(str(error)) from None
+    return rollout, run, settings, store
+
+
+def _say_damage(damage: list[str]) -> None:
+    for text in damage:
+        say(text)
+    if damage:
+        raise typer.Exit(DAMAGED)
+
+
 def _import(
     source: str, paths: list[Path], rollout: str | None, run: str | None, follow: bool, directory: Path | None
 ) -> None:
     with said_failures():
-        try:
-            rollout = checked_id(rollout) if rollout else None
-            run = checked_id(run, "run id") if run else None
-            settings = said_settings()
-            store = directory or settings.directory
-            check_store_folder(store)
-        except (InvalidIdError, StoreFolderError) as error:
-            raise CommandError(str(error)) from None
+        rollout, run, settings, store = _checked(rollout, run, directory)
         from otel_gym.cli.importing import Import  # the sources are slow to load
 
         importing = Import(source, store, rollout, run, settings, follow=follow)
@@ -133,7 +198,4 @@ def _import(
                 while True:
                     time.sleep(FOLLOW_EVERY_S)
                     damage = importing.take(paths)
-        for text in damage:
-            say(text)
-        if damage:
-            raise typer.Exit(DAMAGED)
+        _say_damage(damage)

@@ -47,7 +47,7 @@ class _ArrayValue(_Strict):
 
 
 class _KeyValue(_Strict):
-    key: str
+    key: str = ""
     value: _AnyValue = msgspec.field(default_factory=_AnyValue)
 
 

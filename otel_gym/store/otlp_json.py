@@ -270,7 +270,7 @@ def attributes_of(pairs: Any, depth: int = 0) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     for entry in _as_list(pairs, "attributes"):
         pair = _as_object(entry, "attribute")
-        key = _id(pair, "key")
+        key = _text(pair, "key") or ""  # an empty one is not written
         try:
             value = pair.get("value")
             attributes[key] = None if value is None else python_value(value, depth)

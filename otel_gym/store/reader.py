@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from otel_gym.conventions import BODY_BYTES, REQUEST_BODY, RESPONSE_BODY, UNASSIGNED
+from otel_gym.conventions import BODY_BYTES, OTLP_CUT, REQUEST_BODY, RESPONSE_BODY, UNASSIGNED
 from otel_gym.store.executions import Executions, by_run, executions_of, is_ambiguous
 from otel_gym.store.foreign import as_gym_spans
 from otel_gym.store.layout import COUNTS, NOTES, PARQUET, SPANS, is_store
@@ -225,7 +225,7 @@ class Store:
             for span in source.spans(rollout_id, self._report):
                 ids = (span.trace_id, span.span_id)
                 known = by_id.get(ids)
-                if known is None or _completeness(span) >= _completeness(known):
+                if known is None or completeness(span) >= completeness(known):
                     by_id[ids] = span
         return sorted(by_id.values(), key=_order)
 
@@ -234,10 +234,10 @@ def _order(span: StoredSpan) -> tuple[int, str]:
     return span.start_ns, span.span_id
 
 
-def _completeness(span: StoredSpan) -> tuple[bool, bool, int]:
+def completeness(span: StoredSpan) -> tuple[bool, bool, int]:
     """Ended, nothing cut off, bodies at hand: what is more complete compares as greater."""
     attributes = span.attributes
-    is_cut = bool(span.dropped) or any(body + BODY_BYTES in attributes for body in _BODIES)
+    is_cut = bool(span.dropped) or OTLP_CUT in attributes or any(body + BODY_BYTES in attributes for body in _BODIES)
     return span.end_ns is not None, not is_cut, sum(body in attributes for body in _BODIES)
 
 

@@ -16,7 +16,7 @@ from otel_gym.conventions import (
     RESPONSE_BODY,
     STORE_VERSION,
 )
-from otel_gym.ingest.kept_content import is_content
+from otel_gym.ingest.kept_content import may_say_content
 from otel_gym.store.span import Origin, SpanEvent, StoredSpan
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import body_attributes, without_queries
@@ -129,4 +129,4 @@ class Cleaner:
 
 
 def _says_content(name: str, value: Any) -> bool:
-    return name.startswith(_FOREIGN_CONTENT) or is_content(name, value)
+    return name.startswith(_FOREIGN_CONTENT) or may_say_content(name, value)

@@ -12,14 +12,10 @@ import binascii
 import re
 from typing import Any
 
-from otel_gym.ingest.otlp.received import MalformedError, Received
+from otel_gym.ingest.otlp.received import MalformedError, Received, has_plain_ids
 from otel_gym.store.decode import decode_line
 from otel_gym.store.otlp_json import MalformedLineError, parse_document, spans_of_document
-from otel_gym.store.span import StoredSpan
 
-_TRACE_ID = re.compile(r"[0-9a-f]{32}")
-_SPAN_ID = re.compile(r"[0-9a-f]{16}")
-_NO_ID = "0" * 32
 _ENVELOPES = ("trace", "result", "data")
 _GROUPS = ("resourceSpans", "batches")
 _SNAKE = re.compile(r"_([a-z])")
@@ -37,7 +33,7 @@ def spans_of_json(content: bytes) -> Received:
     """The spans of one document. MalformedError if it is none; spans that do not follow OTLP are refused."""
     try:
         spans = decode_line(content)
-        if all(map(_has_plain_ids, spans)):
+        if all(map(has_plain_ids, spans)):
             return Received(spans)
     except MalformedLineError:
         pass
@@ -61,11 +57,7 @@ def spans_of_parsed(document: Any) -> Received:
         spans = list(error.spans)
         received.refused, received.problem = error.faults, str(error)
     for span in spans:
-        problem = _problem_of_ids(span)
-        if problem is None:
-            received.spans.append(_without_odd_parts(span))
-        else:
-            received.refuse(problem)
+        received.add(span)
     return received
 
 
@@ -110,32 +102,3 @@ def _hex(text: str, size: int) -> str:
     except (binascii.Error, ValueError):
         return text
     return content.hex() if len(content) == size else text
-
-
-def _has_plain_ids(span: StoredSpan) -> bool:
-    return _problem_of_ids(span) is None and span.parent_span_id != _NO_ID[:16] and _links_are_plain(span)
-
-
-def _links_are_plain(span: StoredSpan) -> bool:
-    return all(_TRACE_ID.fullmatch(link.trace_id) and _SPAN_ID.fullmatch(link.span_id) for link in span.links)
-
-
-def _problem_of_ids(span: StoredSpan) -> str | None:
-    if _TRACE_ID.fullmatch(span.trace_id) is None or span.trace_id == _NO_ID:
-        return f"traceId {span.trace_id[:40]!r} is none: 32 hex digits, not all of them 0"
-    if _SPAN_ID.fullmatch(span.span_id) is None or span.span_id == _NO_ID[:16]:
-        return f"spanId {span.span_id[:40]!r} is none: 16 hex digits, not all of them 0"
-    if span.parent_span_id is not None and _SPAN_ID.fullmatch(span.parent_span_id) is None:
-        return f"parentSpanId {span.parent_span_id[:40]!r} is none: 16 hex digits, or empty"
-    return None
-
-
-def _without_odd_parts(span: StoredSpan) -> StoredSpan:
-    """A parent of zeros is none; a link that leads to no span is counted as dropped."""
-    if span.parent_span_id == _NO_ID[:16]:
-        span.parent_span_id = None
-    if not _links_are_plain(span):
-        kept = [link for link in span.links if _TRACE_ID.fullmatch(link.trace_id) and _SPAN_ID.fullmatch(link.span_id)]
-        lost = len(span.links) - len(kept)
-        span.links, span.dropped_links, span.dropped = kept, span.dropped_links + lost, span.dropped + lost
-    return span

@@ -20,6 +20,9 @@ class Lines:
         self._lines: dict[str, list[bytes]] = {}
         self.size = 0
 
+    def holds(self, rollout_id: str) -> bool:
+        return rollout_id in self._lines
+
     def add(self, filed: Filed) -> None:
         rollout_id, span = filed
         of_rollout = self._lines.get(rollout_id)

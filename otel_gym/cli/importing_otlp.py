@@ -1,0 +1,90 @@
+"""What ``otel-gym import otlp`` and ``jaeger`` do with paths and URLs. Apart from the commands: slow to load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from otel_gym.cli.common import CommandError, progress, say
+from otel_gym.cli.formats import counted
+from otel_gym.cli.importing import said
+from otel_gym.conventions import UNASSIGNED
+from otel_gym.ingest.jaeger import spans_of_jaeger
+from otel_gym.ingest.otlp.files import NotOtlpError, OfJson, received_of_file
+from otel_gym.ingest.otlp.importing import OtlpImport
+from otel_gym.ingest.otlp.json_text import spans_of_json
+from otel_gym.ingest.otlp.urls import UrlError, fetched, is_url, shown
+from otel_gym.ingest.spans import Written
+from otel_gym.settings import Settings
+from otel_gym.store.repair import Damage
+
+OF_JSON: dict[str, OfJson] = {"otlp": spans_of_json, "jaeger": spans_of_jaeger}
+# More are summed up.
+_MOST_SAID = 20
+
+
+class ImportOtlp:
+    def __init__(self, source: str, store: Path, rollout: str | None, run: str | None, settings: Settings) -> None:
+        self._of_json = OF_JSON[source]
+        self._importing = OtlpImport(store, settings, rollout, run)
+        self._damage: list[str] = []
+        self._named_rollout = rollout is not None
+
+    def take(self, places: list[str]) -> list[str]:
+        """Returns what could not be read, a line each."""
+        with progress("importing") as advancing:
+            for place in advancing(places):
+                self._take(place)
+        _say_written(self._importing.finish(), named_rollout=self._named_rollout)
+        return self._damage
+
+    def _take(self, place: str) -> None:
+        with ExitStack() as stack:
+            try:
+                path = stack.enter_context(fetched(place)) if is_url(place) else Path(place)
+            except UrlError as problem:
+                raise CommandError(str(problem)) from None
+            name = shown(place) if is_url(place) else place
+            if path.is_dir():
+                for file in _files_below(path):
+                    self._read(file, str(file), lambda problem: self._damage.append(str(problem)))
+            else:
+                self._read(path, name, _cannot_be_done)
+
+    def _read(self, path: Path, name: str, on_other: Callable[[Exception], None]) -> None:
+        """``on_other``: it is no file of traces, or cannot be read."""
+
+        def report(damage: Damage) -> None:
+            self._damage.append(str(damage).replace(str(path), name, 1))
+
+        try:
+            for received in received_of_file(path, report, self._of_json):
+                self._importing.take(received.spans)
+        except NotOtlpError as problem:
+            on_other(NotOtlpError(str(problem).replace(str(path), name, 1)))
+        except FileNotFoundError:
+            on_other(FileNotFoundError(f"{name}: no such file or folder"))
+
+
+def _cannot_be_done(problem: Exception) -> None:
+    raise CommandError(str(problem))
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """In order of their names; without what is hidden."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            yield path
+
+
+def _say_written(written: dict[str, Written], *, named_rollout: bool) -> None:
+    if len(written) > _MOST_SAID:
+        new, changed = (sum(getattr(each, name) for each in written.values()) for name in ("new", "changed"))
+        print(f"{len(written):,} rollouts: {said(Written(new, changed))}", flush=True)
+    else:
+        for rollout_id, each in sorted(written.items()):
+            print(f"{rollout_id}: {said(each)}", flush=True)
+    without = written.get(UNASSIGNED)
+    if without is not None and without.new and not named_rollout:
+        say(f"{counted(without.new, 'span')} of no rollout: kept under {UNASSIGNED}; --rollout ID gives them one")

@@ -1,0 +1,57 @@
+"""An answer of Jaeger's or Tempo's query API, as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO
+
+import httpx
+
+_TIMEOUT_S = 60.0
+_MOST_BYTES = 1024 * 1024 * 1024
+_SAID = 200
+
+
+class UrlError(Exception):
+    """The URL gave no traces; the text says why and what to do."""
+
+
+def is_url(text: str) -> bool:
+    return text.startswith(("http://", "https://"))
+
+
+def shown(url: str) -> str:
+    """Without the password that may stand in it."""
+    return str(httpx.URL(url).copy_with(username=None, password=None))
+
+
+@contextmanager
+def fetched(url: str) -> Iterator[Path]:
+    """The answer in a temporary file. Raises UrlError."""
+    with NamedTemporaryFile(prefix="otel_gym_") as file:
+        try:
+            _fetch(url, file)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise UrlError(
+                f"{shown(url)}: {str(error) or type(error).__name__}; is it up, and the URL right?"
+            ) from None
+        file.flush()
+        yield Path(file.name)
+
+
+def _fetch(url: str, file: IO[bytes]) -> None:
+    headers = {"accept": "application/json"}
+    with httpx.stream("GET", url, headers=headers, timeout=_TIMEOUT_S, follow_redirects=True) as answer:
+        if answer.is_error:
+            said = answer.read()[:_SAID].decode("utf-8", "replace").strip()
+            cure = "give the URL of a trace, such as …/api/traces/<trace id>"
+            raise UrlError(f"{shown(url)}: HTTP {answer.status_code}{f': {said}' if said else ''}; {cure}")
+        size = 0
+        for chunk in answer.iter_bytes():
+            size += len(chunk)
+            if size > _MOST_BYTES:
+                raise UrlError(f"{shown(url)}: more than {_MOST_BYTES:,} bytes; ask for fewer traces at a time")
+            file.write(chunk)
