@@ -14,10 +14,11 @@ from otel_gym.ingest.jaeger import spans_of_jaeger
 from otel_gym.ingest.otlp.files import NotOtlpError, OfJson, received_of_file
 from otel_gym.ingest.otlp.importing import OtlpImport
 from otel_gym.ingest.otlp.json_text import spans_of_json
-from otel_gym.ingest.otlp.urls import UrlError, fetched, is_url, shown
+from otel_gym.ingest.otlp.urls import UrlError, fetched, is_url
 from otel_gym.ingest.spans import Written
 from otel_gym.settings import Settings
 from otel_gym.store.repair import Damage
+from otel_gym.tracing.otlp.plan import shown_url
 
 OF_JSON: dict[str, OfJson] = {"otlp": spans_of_json, "jaeger": spans_of_jaeger}
 # More are summed up.
@@ -45,7 +46,7 @@ class ImportOtlp:
                 path = stack.enter_context(fetched(place)) if is_url(place) else Path(place)
             except UrlError as problem:
                 raise CommandError(str(problem)) from None
-            name = shown(place) if is_url(place) else place
+            name = shown_url(place) if is_url(place) else place
             if path.is_dir():
                 for file in _files_below(path):
                     self._read(file, str(file), lambda problem: self._damage.append(str(problem)))

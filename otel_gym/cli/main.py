@@ -21,6 +21,7 @@ from otel_gym.cli import (
     proxy,
     query,
     receive,
+    send,
     show,
     stats,
     tail,
@@ -62,6 +63,7 @@ app.command("doctor", cls=ArgumentCommand, short_help="Say what is wrong with a 
 app.command("compact", short_help="Seal what ended processes wrote in Parquet.")(compact.compact)
 app.command("join", cls=ArgumentCommand, short_help="Attach model calls to rollout rows.")(join.join)
 app.command("query", cls=ArgumentCommand, short_help="Ask a store in SQL.")(query.query)
+app.command("send", cls=AddressCommand, short_help="Send rollouts to an OTLP endpoint.")(send.send)
 app.add_typer(imports.app, name="import")
 app.add_typer(export.app, name="export")
 app.add_typer(convert.app, name="convert")

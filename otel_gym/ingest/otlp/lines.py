@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import replace
 
 from otel_gym.conventions import REQUEST_BODY, RESPONSE_BODY
@@ -11,6 +12,8 @@ from otel_gym.store.span import StoredSpan
 from otel_gym.store.span_lines import line_of_span
 from otel_gym.store.writer import StoreWriter
 
+_MOST_MET = 200_000
+
 
 class Lines:
     """Gathers lines by rollout; ``write`` appends them, those of a rollout at once. ``size``: bytes that wait."""
@@ -18,6 +21,7 @@ class Lines:
     def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
         self._lines: dict[str, list[bytes]] = {}
+        self._met = _Met()
         self.size = 0
 
     def holds(self, rollout_id: str) -> bool:
@@ -31,7 +35,9 @@ class Lines:
             of_rollout = self._lines[rollout_id] = []
         else:
             once = self._writer.content
-        line = _line(span, rollout_id, once)
+        has_body = REQUEST_BODY in span.attributes or RESPONSE_BODY in span.attributes
+        grows = has_body and self._met.is_first(rollout_id, span.span_id)
+        line = _line(span, rollout_id, once if grows else None)
         of_rollout.append(line)
         self.size += len(line)
 
@@ -47,12 +53,40 @@ class Lines:
         return failed
 
 
+class _Met:
+    """Which spans with bodies were written. A sender that got no answer sends again: what grew out of a span may not
+    be what its second copy is stored as grown from, so that copy is stored whole.
+    """
+
+    def __init__(self, most: int = _MOST_MET) -> None:
+        self._most = most
+        self._number = 0
+        self._by_rollout: OrderedDict[str, set[str]] = OrderedDict()
+        self._forgotten: set[str] = set()
+
+    def is_first(self, rollout_id: str, span_id: str) -> bool:
+        """False also where that is forgotten."""
+        if rollout_id in self._forgotten:
+            return False
+        spans = self._by_rollout.setdefault(rollout_id, set())
+        self._by_rollout.move_to_end(rollout_id)
+        if span_id in spans:
+            return False
+        spans.add(span_id)
+        self._number += 1
+        while self._number > self._most:
+            oldest, of_oldest = self._by_rollout.popitem(last=False)
+            self._number -= len(of_oldest)
+            self._forgotten.add(oldest)
+        return True
+
+
 def _line(span: StoredSpan, rollout_id: str, once: ContentOnce | None) -> bytes:
-    attributes = span.attributes
-    if once is None or (REQUEST_BODY not in attributes and RESPONSE_BODY not in attributes):
+    if once is None:
         return line_of_span(span) + b"\n"
     try:
-        return line_of_span(replace(span, attributes=once.stored(attributes, rollout_id, span.span_id))) + b"\n"
+        attributes = once.stored(span.attributes, rollout_id, span.span_id)
+        return line_of_span(replace(span, attributes=attributes)) + b"\n"
     except BaseException:
         once.failed(rollout_id)  # there is no line that a later one could build on
         raise

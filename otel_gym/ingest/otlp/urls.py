@@ -10,6 +10,8 @@ from typing import IO
 
 import httpx
 
+from otel_gym.tracing.otlp.plan import shown_url
+
 _TIMEOUT_S = 60.0
 _MOST_BYTES = 1024 * 1024 * 1024
 _SAID = 200
@@ -23,11 +25,6 @@ def is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def shown(url: str) -> str:
-    """Without the password that may stand in it."""
-    return str(httpx.URL(url).copy_with(username=None, password=None))
-
-
 @contextmanager
 def fetched(url: str) -> Iterator[Path]:
     """The answer in a temporary file. Raises UrlError."""
@@ -36,7 +33,7 @@ def fetched(url: str) -> Iterator[Path]:
             _fetch(url, file)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UrlError(
-                f"{shown(url)}: {str(error) or type(error).__name__}; is it up, and the URL right?"
+                f"{shown_url(url)}: {str(error) or type(error).__name__}; is it up, and the URL right?"
             ) from None
         file.flush()
         yield Path(file.name)
@@ -48,10 +45,10 @@ def _fetch(url: str, file: IO[bytes]) -> None:
         if answer.is_error:
             said = answer.read()[:_SAID].decode("utf-8", "replace").strip()
             cure = "give the URL of a trace, such as …/api/traces/<trace id>"
-            raise UrlError(f"{shown(url)}: HTTP {answer.status_code}{f': {said}' if said else ''}; {cure}")
+            raise UrlError(f"{shown_url(url)}: HTTP {answer.status_code}{f': {said}' if said else ''}; {cure}")
         size = 0
         for chunk in answer.iter_bytes():
             size += len(chunk)
             if size > _MOST_BYTES:
-                raise UrlError(f"{shown(url)}: more than {_MOST_BYTES:,} bytes; ask for fewer traces at a time")
+                raise UrlError(f"{shown_url(url)}: more than {_MOST_BYTES:,} bytes; ask for fewer traces at a time")
             file.write(chunk)

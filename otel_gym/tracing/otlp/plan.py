@@ -53,7 +53,7 @@ def plan_of(environ: Mapping[str, str], signal: Signal = "traces") -> OtlpPlan |
     # Spans go to any endpoint; metrics are asked for by name, or by an endpoint of their own.
     if not found and not (_said(environ, own) or (url and signal == "traces")):
         return NoOtlp(f"neither {exporters} nor {own}{f' nor {common}' if signal == 'traces' else ''} asks for it")
-    protocol, why = _protocol(environ, signal, _NAMES[found[0]] if found else None, url)
+    protocol, why = protocol_of(environ, signal, _NAMES[found[0]] if found else None, url)
     if not has_exporter(protocol):
         return NoOtlp(f"{protocol} ({why}) is not installed: {_CURES[protocol]}", is_wrong=True)
     default = _GRPC_PORT if protocol == GRPC else _HTTP_PORT
@@ -83,9 +83,10 @@ def shown_url(url: str) -> str:
     return f"{head}{separator}{rest.partition('?')[0].partition('#')[0].rpartition('@')[2]}"
 
 
-def _protocol(
+def protocol_of(
     environ: Mapping[str, str], signal: Signal, named: Protocol | None, url: str | None
 ) -> tuple[Protocol, str]:
+    """How the endpoint at ``url`` is spoken to, and what says so."""
     if named is not None:
         return named, f"OTEL_{signal.upper()}_EXPORTER"
     for variable in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):

@@ -99,10 +99,10 @@ def slim_span(
     limit, cut = form.attribute_bytes, dict[str, int]()
     name, message = parts.text(span.name), parts.status_message()
     events = [_event(event, parts, limit) for event in span.events]
-    links = [Link(link.context, _cut(dict(parts.link_attributes(link)), limit, {})) for link in span.links]
+    links = [Link(link.context, cut_attributes(dict(parts.link_attributes(link)), limit, {})) for link in span.links]
     whole = dict(parts.all_attributes())  # last: it counts what was replaced in all of them
     events += _told_events(span, whole)
-    attributes = _cut(whole, limit, cut)
+    attributes = cut_attributes(whole, limit, cut)
     slim = SlimSpan(
         name=name,
         context=span.context,
@@ -118,14 +118,14 @@ def slim_span(
         instrumentation_scope=_slim_scope(span.instrumentation_scope, form),
     )
     slim.dropped = (parts.dropped_attributes(), span.dropped_events, span.dropped_links)
-    _note_cut(attributes, cut)
+    note_cut(attributes, cut)
     if span_size(slim) > form.span_bytes:
         _make_fit(slim, attributes, cut, form.span_bytes)
     return slim
 
 
 def _event(event: Any, parts: SafeParts, limit: int) -> Event:
-    attributes = _cut(dict(parts.event_attributes(event)), limit, {})
+    attributes = cut_attributes(dict(parts.event_attributes(event)), limit, {})
     return Event(parts.text(event.name), attributes, _time(event.timestamp))
 
 
@@ -160,7 +160,7 @@ def _time(time_ns: int | None) -> int | None:
 # ── cutting ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _cut(attributes: dict[str, Any], limit: int, cut: dict[str, int]) -> dict[str, Any]:
+def cut_attributes(attributes: dict[str, Any], limit: int, cut: dict[str, int]) -> dict[str, Any]:
     """In place; ``cut`` gets the names of what was cut, with its whole length."""
     if limit:
         for name in [name for name, value in attributes.items() if _is_longer(value, limit)]:
@@ -203,7 +203,7 @@ def _whole(name: str, text: str, encoding: str | None) -> dict[str, Any]:
     return {name + BODY_BYTES: len(content), name + BODY_SHA256: sha256(content).hexdigest()}
 
 
-def _note_cut(attributes: dict[str, Any], cut: Mapping[str, int]) -> None:
+def note_cut(attributes: dict[str, Any], cut: Mapping[str, int]) -> None:
     if cut:
         attributes[OTLP_CUT] = [f"{name}={length}" for name, length in list(cut.items())[:_FEW]]
 
@@ -223,7 +223,7 @@ def _make_fit(slim: SlimSpan, attributes: dict[str, Any], cut: dict[str, int], l
         if name != OTLP_CUT:
             _shorten(attributes, name, kept, cut)
             excess -= length - kept - beside
-    _note_cut(attributes, cut)
+    note_cut(attributes, cut)
     if span_size(slim) > limit:
         _leave_out(slim, attributes)
 
@@ -240,7 +240,7 @@ def _shorten(attributes: dict[str, Any], name: str, limit: int, cut: dict[str, i
 def _leave_out(slim: SlimSpan, attributes: dict[str, Any]) -> None:
     events, links = slim._events, slim._links
     kept = [name for name in attributes if byte_length(name) <= _SHORT_BYTES][:_FEW]
-    short = _cut({name: attributes[name] for name in kept}, _SHORT_BYTES, {})
+    short = cut_attributes({name: attributes[name] for name in kept}, _SHORT_BYTES, {})
     slim._events = [Event(head_of(event.name, _SHORT_BYTES), {}, event.timestamp) for event in events[:_FEW]]
     slim._links = [Link(link.context) for link in links[:_FEW]]
     slim._name = head_of(slim.name, _SHORT_BYTES)
@@ -295,7 +295,7 @@ _known: dict[tuple[int, int], tuple[object, SlimForm, Any]] = {}
 
 def _slim_resource(resource: Resource, form: SlimForm) -> Resource:
     def make() -> Resource:
-        attributes = _cut(dict(resource_attributes(resource, form.content)), form.attribute_bytes, {})
+        attributes = cut_attributes(dict(resource_attributes(resource, form.content)), form.attribute_bytes, {})
         return Resource(attributes, form.content.text(safe_text(resource.schema_url or "")))
 
     slim: Resource = _once(resource, form, make)
@@ -308,7 +308,7 @@ def _slim_scope(scope: InstrumentationScope | None, form: SlimForm) -> Instrumen
 
     def make() -> InstrumentationScope:
         parts = scope_parts(scope, form.content)
-        attributes = _cut(dict(parts["attributes"]), form.attribute_bytes, {})
+        attributes = cut_attributes(dict(parts["attributes"]), form.attribute_bytes, {})
         url = form.content.text(safe_text(scope.schema_url or ""))
         return InstrumentationScope(parts["name"], parts.get("version"), url, attributes)
 

@@ -1,0 +1,1 @@
+"""Stored spans → OTLP, for any endpoint that takes it."""
