@@ -8,8 +8,11 @@ from opentelemetry import trace
 
 import otel_gym
 from otel_gym.capture.middleware import ModelCallCapture
+from otel_gym.store.reader import Store
+from otel_gym.views.model_calls import model_call_records
 from otel_gym.views.summary import summarize_rollout
 from tests.capture.asgi import ANSWER, CHAT_PATH, REQUEST, json_app, send_request
+from tests.store.lines import encoded, live_file, write
 
 
 def test_a_call_that_client_and_server_both_traced_is_one_record(live_store):
@@ -98,3 +101,18 @@ def test_a_clients_span_that_names_a_captured_answer_is_no_second_call(live_stor
 
     (record,) = live_store.records("1-0")
     assert record.model_call_id is not None
+
+
+def test_streams_without_their_bodies_were_told_to_be_cut_off(tmp_path):
+    """OTEL_GYM_CONTENT=none, and every slim copy: of a stream only its attributes are there."""
+    said = {
+        "gen_ai.operation.name": "chat",
+        "gym.model_call.id": "m1",
+        "gym.dialect": "chat",
+        "http.response.status_code": 200,
+        "gym.response.content_type": "text/event-stream",
+    }
+    path = live_file(tmp_path)
+    write(path, encoded("1", **said), encoded("2", **said | {"gym.error_category": "cancelled"}))
+    (rollout,) = Store(tmp_path).rollouts()
+    assert [record.error_category for record in model_call_records(rollout)] == [None, "cancelled"]

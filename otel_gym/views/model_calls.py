@@ -85,7 +85,9 @@ def record_of(span: StoredSpan, call_index: int) -> ModelCallRecord:
     record = _record_of_capture_line(span, call_index) or build_model_call_record(exchange_of(span), call_index)
     if names.REQUEST_BODY in span.attributes or names.RESPONSE_BODY in span.attributes:
         return record
-    return record.model_copy(update=known(fields_of_attributes(span)))
+    fields = fields_of_attributes(span)
+    # Without bodies a stream would look cut off: whether it was is what capture said.
+    return record.model_copy(update=known(fields) | {"error_category": fields["error_category"]})
 
 
 def _record_of_capture_line(span: StoredSpan, call_index: int) -> ModelCallRecord | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -54,17 +55,24 @@ class Sender(Protocol):
 
 
 def new_sender(endpoint: str, protocol: str, environ: Mapping[str, str]) -> Sender:
-    """``protocol``: ``grpc`` or ``http/protobuf``. Headers are those of OTEL_EXPORTER_OTLP_HEADERS."""
-    said = environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or environ.get("OTEL_EXPORTER_OTLP_HEADERS") or ""
-    headers = parse_env_headers(said, liberal=True)
-    return GrpcSender(endpoint, headers) if protocol == "grpc" else HttpSender(endpoint, headers)
+    """``protocol``: ``grpc`` or ``http/protobuf``. Headers and compression are those of OTEL_EXPORTER_OTLP_*."""
+    headers = parse_env_headers(_standard(environ, "HEADERS"), liberal=True)
+    packs = _standard(environ, "COMPRESSION").strip().lower() == "gzip"
+    return GrpcSender(endpoint, headers, packs) if protocol == "grpc" else HttpSender(endpoint, headers, packs)
+
+
+def _standard(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or environ.get(f"OTEL_EXPORTER_OTLP_{name}") or ""
 
 
 class HttpSender:
-    def __init__(self, endpoint: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, endpoint: str, headers: Mapping[str, str], packs: bool = False) -> None:
         self._url = _traces_url(endpoint)
+        self._pack = gzip.compress if packs else bytes
         self._session = requests.Session()
         self._session.headers.update({**headers, "content-type": "application/x-protobuf"})
+        if packs:
+            self._session.headers["content-encoding"] = "gzip"
         retry = Retry(
             total=_TRIES - 1,
             backoff_factor=0.5,
@@ -78,7 +86,7 @@ class HttpSender:
 
     def send(self, content: bytes) -> tuple[int, str]:
         try:
-            answer = self._session.post(self._url, data=content, timeout=_TIMEOUT_S)
+            answer = self._session.post(self._url, data=self._pack(content), timeout=_TIMEOUT_S)
         except requests.RequestException as error:
             raise SendError(f"{shown_url(self._url)} does not answer: {_reason(error)}; is it up?") from None
         if answer.status_code in (400, 413, 422):
@@ -94,13 +102,15 @@ class HttpSender:
 
 
 class GrpcSender:
-    def __init__(self, endpoint: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, endpoint: str, headers: Mapping[str, str], packs: bool = False) -> None:
         url = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
         self._target = url.netloc
+        compression = grpc.Compression.Gzip if packs else grpc.Compression.NoCompression
         if url.scheme == "https":
-            self._channel = grpc.secure_channel(self._target, grpc.ssl_channel_credentials(), _GRPC_OPTIONS)
+            credentials = grpc.ssl_channel_credentials()
+            self._channel = grpc.secure_channel(self._target, credentials, _GRPC_OPTIONS, compression)
         else:
-            self._channel = grpc.insecure_channel(self._target, _GRPC_OPTIONS)
+            self._channel = grpc.insecure_channel(self._target, _GRPC_OPTIONS, compression)
         self._export = self._channel.unary_unary(_METHOD)
         self._headers = tuple(headers.items())
 
