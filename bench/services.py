@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -188,8 +189,33 @@ def new_kafka(folder: Path, partitions: int = 4) -> Kafka:
     return Kafka(Service("kafka", folder, command, {}, lambda: _accepts(broker)), broker)
 
 
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """`otel-gym receive`, the embedded one."""
+
+    service: Service
+    grpc_endpoint: str
+    http_url: str
+    store: Path
+
+
+def new_receiver(folder: Path) -> Receiver:
+    """Not started."""
+    http, grpc = free_ports(2)
+    store = folder / "store"
+    command = [sys.executable, "-m", "otel_gym.cli", "receive", "--http", str(http), "--grpc", str(grpc)]
+    service = Service(
+        "receive",
+        folder,
+        [*command, "--dir", str(store)],
+        {"PYTHONPATH": str(ROOT)},
+        lambda: _accepts(f"127.0.0.1:{http}") and _accepts(f"127.0.0.1:{grpc}"),
+    )
+    return Receiver(service, f"127.0.0.1:{grpc}", f"http://127.0.0.1:{http}", store)
+
+
 @contextmanager
-def running(*parts: Jaeger | Collector | Kafka) -> Iterator[None]:
+def running(*parts: Jaeger | Collector | Kafka | Receiver) -> Iterator[None]:
     """Starts them in this order, and ends them in the other."""
     with ExitStack() as stack:
         for part in parts:
