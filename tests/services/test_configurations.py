@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+
+from otel_gym.conventions import CONTENT_ATTRIBUTES, GYM_ATTRIBUTES
 
 from .conftest import parts, services
 
@@ -63,6 +66,16 @@ def test_defaults_stay_on_this_machine() -> None:
         assert all("127.0.0.1" in line for line in text.splitlines() if "endpoint:" in line and "ENDPOINT" in line), (
             name
         )
+
+
+def test_the_slim_copy_leaves_out_all_that_our_own_leaves_out() -> None:
+    slim = yaml.safe_load((ROOT / "collector-config" / "slim-copy.yaml").read_text())["processors"]["transform/slim"]
+    for group in slim["trace_statements"]:
+        [pattern] = re.findall(r'^delete_matching_keys\(attributes, "(.*)"\)$', "\n".join(group["statements"]), re.M)
+        kept = {name for name in CONTENT_ATTRIBUTES if re.search(pattern, name) is None}
+        assert kept == set(), group["context"]
+        taken = {attribute.name for attribute in GYM_ATTRIBUTES if re.search(pattern, attribute.name)}
+        assert not taken & {"gym.rollout.id", "gym.run.id", "gym.reward", "gym.step.index", "gym.model_call.id"}
 
 
 def test_a_part_that_is_not_built_is_named_with_its_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
