@@ -2,9 +2,9 @@
 
     python bench/otlp_e2e.py [PART …]
 
-Parts: records, jaeger, kafka, faults; without one, all of them. Starts the services itself, as `make services` has
-built them, on free ports of 127.0.0.1. The last line is `N checks, N failed`; exit code 1 if any failed, 2 if a service
-is not there.
+Parts: records, large, jaeger, kafka, faults; without one, all of them. Starts the services itself, as `make services`
+has built them, on free ports of 127.0.0.1. The last line is `N checks, N failed`; exit code 1 if any failed, 2 if a
+service is not there.
 """
 
 from __future__ import annotations
@@ -195,6 +195,37 @@ def check_records(checks: Checks, folder: Path) -> None:
             checks.same(f"demo → {way}: none lost or refused", _lost(direct), {})
             arrived = {name: found & ids.get(name, set()) for name, found in ids_of(part.store).items()}
             checks.that(f"demo → {way}: {sum(map(len, ids.values()))} spans", difference(arrived, ids))
+
+
+def check_large(checks: Checks, folder: Path) -> None:
+    """Prompts that are larger than the usual message, where sender and receiver are told to take them."""
+    collector = services.new_collector(folder / "collector", "rollout-store.yaml")
+    larger = {
+        "OTEL_GYM_OTLP_BATCH_BYTES": "15000000",
+        "OTEL_GYM_QUEUE_BYTES": "400000000",
+        "OTEL_GYM_EXIT_TIMEOUT": "60",
+    }
+    direct, count = folder / "direct", 3
+    with services.running(collector):
+        for way, url, protocol in (
+            ("HTTP", collector.http_url, HTTP),
+            ("gRPC", f"http://{collector.grpc_endpoint}", GRPC),
+        ):
+            first = "0" if protocol is HTTP else str(count)
+            program = Program(
+                direct / way,
+                count,
+                endpoint_of(url, protocol, UNCUT, larger),
+                "--prompt-bytes",
+                "6000000",
+                "--first",
+                first,
+            )
+            checks.same(f"prompts of 6 MB over {way}: the program ends well", program.end().returncode, 0)
+            wanted = records_of(direct / way)
+            found = {name: records for name, records in records_of(collector.store).items() if name in wanted}
+            checks.that(f"prompts of 6 MB over {way}: whole", difference(found, wanted))
+            checks.same(f"prompts of 6 MB over {way}: none lost or refused", _lost(direct / way), {})
 
 
 def _of_run(store: Path, number: int) -> dict[str, Any]:
@@ -441,6 +472,7 @@ def answering(answers: list[int], refused: int = 0) -> Iterator[Endpoint]:
 
 PARTS: dict[str, tuple[Callable[[Checks, Path], None], tuple[Any, ...]]] = {
     "records": (check_records, (COLLECTOR,)),
+    "large": (check_large, (COLLECTOR,)),
     "jaeger": (check_jaeger, (COLLECTOR, JAEGER)),
     "kafka": (check_kafka, (COLLECTOR, KAFKA)),
     "faults": (check_faults, (COLLECTOR,)),

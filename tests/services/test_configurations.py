@@ -28,12 +28,35 @@ LAID = [
 OTHERS = {"builder.yaml", "jaeger.yaml", "prometheus.yaml", "tempo.yaml"}
 
 
-@pytest.mark.parametrize("configurations", LAID, ids=" ".join)
-def test_the_collector_takes_it(collector_program: Path, configurations: tuple[str, ...], tmp_path: Path) -> None:
+# What docs/collector.md sets besides.
+SET = {
+    (): LAID,
+    ("service::pipelines::traces/slim::exporters=[otlp_grpc/jaeger]",): [("rollout-store.yaml", "slim-copy.yaml")],
+    ("service::pipelines::traces/slim::receivers=[kafka]",): [
+        ("rollout-store.yaml", "kafka-gateway.yaml", "slim-copy.yaml", "tail-sampling.yaml")
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "configurations"), [(settings, laid) for settings, several in SET.items() for laid in several]
+)
+def test_the_collector_takes_it(
+    collector_program: Path, settings: tuple[str, ...], configurations: tuple[str, ...], tmp_path: Path
+) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    command = [collector_program, "validate", *services.collector_arguments(configurations)]
+    command = [collector_program, "validate", *services.collector_arguments(configurations, settings)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+    page = (ROOT / "docs" / "collector.md").read_text()
+    assert all(f"'{setting}'" in page for setting in settings)
+
+
+def test_every_variable_is_explained() -> None:
+    page = (ROOT / "docs" / "collector.md").read_text()
+    for name in {name for laid in LAID for name in laid}:
+        for variable in re.findall(r"\$\{env:(\w+)", (ROOT / "collector-config" / name).read_text()):
+            assert variable in page, f"{name}: {variable}"
 
 
 def test_every_configuration_of_the_folder_is_checked() -> None:
