@@ -22,7 +22,7 @@ from otel_gym.tracing.current import restore
 from otel_gym.tracing.ids import random_id128
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
-from otel_gym.tracing.model_call import OPERATION, finish_model_call, open_attributes, start_attributes
+from otel_gym.tracing.model_call import OPERATION, duration_ns, finish_model_call, open_attributes, start_attributes
 from otel_gym.tracing.payloads import Payload
 from otel_gym.tracing.pipeline import Pipeline
 from otel_gym.wire.exchange import DialectName, Exchange, Execution, Raised
@@ -325,7 +325,9 @@ class CapturedCall:
                 self._request.head(exchange.request_content_encoding),
                 self._response.head(exchange.response_content_encoding),
             )
-        finish_model_call(self._span, exchange, cut, self._pipeline.content, self._pipeline.metrics)
+        attributes = finish_model_call(self._span, exchange, cut, self._pipeline.content)
+        if self._pipeline.metrics is not None:
+            self._pipeline.metrics.record(attributes, duration_ns(exchange) / 10**9)
 
     def _exchange(self) -> Exchange:
         raised = self._raised

@@ -21,7 +21,6 @@ from otel_gym.identity import Identity
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
-from otel_gym.tracing.metrics import ModelCallMetrics
 from otel_gym.tracing.payloads import Payload, slots
 from otel_gym.tracing.recorder import recorder_of_this_thread
 from otel_gym.wire.bodies import decode_body
@@ -98,17 +97,10 @@ def open_attributes(
     return dict(policy.attributes(safe))
 
 
-def finish_model_call(
-    span: Span,
-    exchange: Exchange,
-    cut: Payload | None,
-    policy: ContentPolicy,
-    metrics: ModelCallMetrics | None = None,
-) -> None:
-    """Parses the exchange, completes its span and ends it with the time of the last byte.
+def finish_model_call(span: Span, exchange: Exchange, cut: Payload | None, policy: ContentPolicy) -> Mapping[str, Any]:
+    """Parses the exchange, completes its span and ends it with the time of the last byte; returns its attributes.
 
-    ``cut`` is what is kept of bodies for which the queue had no room; ``metrics`` count the call. Runs on the
-    recorder's thread.
+    ``cut`` is what is kept of bodies for which the queue had no room. Runs on the recorder's thread.
     """
     bodies = cut or payload_of(exchange)
     try:
@@ -120,12 +112,11 @@ def finish_model_call(
     span.set_attributes(attributes)
     context = span.get_span_context()
     slots.put(context, replace(bodies if policy.bodies else Payload(), attributes=beside))
-    span.end(exchange.started_unix_nano + _duration_ns(exchange))
+    span.end(exchange.started_unix_nano + duration_ns(exchange))
     recorder = recorder_of_this_thread()
     if slots.discard(context) and recorder is not None:
         recorder.count("dropped_calls")
-    if metrics is not None:
-        metrics.record(beside, _duration_ns(exchange) / 10**9)
+    return beside
 
 
 def _complete(span: Span, exchange: Exchange, bodies: Payload, policy: ContentPolicy) -> dict[str, Any]:
@@ -166,7 +157,8 @@ def _replaced_in_bodies(bodies: Payload, parsed: ParsedExchange) -> int:
     return count_unsafe((parsed.request, parsed.response))
 
 
-def _duration_ns(exchange: Exchange) -> int:
+def duration_ns(exchange: Exchange) -> int:
+    """To the last byte of the answer; where there was none, to the server's return."""
     return exchange.returned_ns if exchange.last_byte_ns is None else exchange.last_byte_ns
 
 

@@ -23,6 +23,9 @@ class Payload:
     response: KeptBody | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
+    def without_bodies(self) -> Payload:
+        return Payload(attributes=self.attributes)
+
 
 class PayloadSlots:
     """Without a lock: each step is one that no other thread can cut in two."""

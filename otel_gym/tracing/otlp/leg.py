@@ -150,7 +150,9 @@ class OtlpLeg:
         if not span.context.trace_flags.sampled:
             return
         self.start()
-        size = _memory_of(span, payload if self.form.content.messages else None)
+        if payload is not None and not self.form.content.messages:
+            payload = payload.without_bodies()  # they would be kept as long as the span waits
+        size = _memory_of(span, payload)
         with self._condition:
             if self._is_over or self.pending_bytes + size > self.limits.queue_bytes:
                 self._lose(1, "they came after its end" if self._is_over else "its queue is full")

@@ -6,7 +6,7 @@ What the store says in attributes and viewers show as events (first token, retry
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -94,7 +94,7 @@ def slim_span(
 ) -> SlimSpan:
     """``payload`` and ``identity`` as in the store's ``encode_span``."""
     if payload is not None and not form.content.messages:
-        payload = replace(payload, request=None, response=None)
+        payload = payload.without_bodies()
     parts = _SlimParts(span, payload, form.content, identity, None)
     limit, cut = form.attribute_bytes, dict[str, int]()
     name, message = parts.text(span.name), parts.status_message()
