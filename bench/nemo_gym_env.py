@@ -85,12 +85,14 @@ class Gym:
         finally:
             _stop(process)
 
-    def collect(self, port: int, agent: str, rows: Sequence[Mapping[str, Any]], repeats: int) -> list[dict[str, Any]]:
-        """The rollouts as ``gym eval run`` writes them."""
+    def collect(
+        self, port: int, agent: str, rows: Sequence[Mapping[str, Any]], repeats: int, *words: str
+    ) -> list[dict[str, Any]]:
+        """The rollouts as ``gym eval run`` writes them; ``words`` are more of its options."""
         source, target = self.folder / "rows.jsonl", self.folder / "rollouts.jsonl"
         source.write_text("".join(json.dumps(row) + "\n" for row in rows))
         command = [*self._gym("eval", "run"), "--no-serve", "--agent", agent, "--input", str(source)]
-        command += ["--output", str(target), "--num-repeats", str(repeats), *self._options(port)]
+        command += ["--output", str(target), "--num-repeats", str(repeats), *self._options(port), *words]
         done = subprocess.run(command, cwd=self.folder, env=self._environ(), capture_output=True, text=True)
         if done.returncode:
             raise MissingError(f"gym eval run failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")

@@ -157,12 +157,12 @@ def judge_rollout(
 
 
 def duration_ms(gym: Gym, port: int) -> float:
-    """Median over rollouts, as NeMo Gym measures them; the first collection is not counted."""
+    """Median over rollouts, one at a time, as NeMo Gym measures them; the first collection is not counted."""
     agent = "example_single_tool_call_simple_agent"
     run = replace(gym, environ={**gym.environ, "OTEL_GYM_RUN_ID": "overhead"} if gym.environ else {})
     asked = rows(gym.environment, "example_single_tool_call", TASKS)
     run.collect(port, agent, asked, 2)
-    collected = run.collect(port, agent, asked, OVERHEAD_REPEATS)
+    collected = run.collect(port, agent, asked, OVERHEAD_REPEATS, "++num_samples_in_parallel=1")
     return statistics.median(row["ng_perf"]["total_latency_ms"] for row in collected)
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -133,6 +134,7 @@ def identity_from_baggage(context: Context | None = None) -> Identity | None:
     return _identity(baggage.get_baggage(ROLLOUT_ID, context), baggage.get_baggage(RUN_ID, context))
 
 
+@lru_cache(maxsize=1024)  # the requests of one rollout bring one header
 def identity_from_baggage_header(header: str) -> Identity | None:
     """The same for the value of a ``baggage`` header."""
     carrier: Mapping[str, str] = {"baggage": header}

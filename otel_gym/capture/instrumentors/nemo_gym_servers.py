@@ -262,7 +262,7 @@ def _json_of(body: bytes | bytearray) -> Any:
 
 def _tool_call_id(scope: Scope) -> str | None:
     header = baggage_header(scope)
-    if header is None:
+    if header is None or TOOL_CALL_ID not in header:
         return None
     call_id = baggage.get_baggage(TOOL_CALL_ID, W3CBaggagePropagator().extract({"baggage": header}, Context()))
     return call_id if isinstance(call_id, str) else None
