@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -57,3 +59,8 @@ def checked_id(text: str, what: str = "rollout id") -> str:
     if is_valid(text):
         return text
     raise InvalidIdError(f"{what} {text[:80]!r} is refused: use {ID_PATTERN}, and {reserved}")
+
+
+def new_run_id() -> str:
+    """``<UTC>-<4 hex>``, new for each launch."""
+    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.urandom(2).hex()}"

@@ -10,7 +10,9 @@ import difflib
 import logging
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -225,8 +227,9 @@ SETTINGS: tuple[Setting, ...] = (
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
-# Set by our own commands for the processes that they start, never by hand.
-INTERNAL_NAMES = frozenset({"OTEL_GYM_ANNOUNCED"})
+# Set by our own commands for the processes that they start, never by hand: what is wrong with the settings was said.
+ANNOUNCED = "OTEL_GYM_ANNOUNCED"
+INTERNAL_NAMES = frozenset({ANNOUNCED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,11 +329,33 @@ _said: set[str] = set()
 
 
 def say_once(problem: str) -> None:
-    """Logs a problem the first time that this process meets it."""
+    """Logs a problem the first time that this process meets it, and says it on stderr wherever its logs go."""
     if problem in _said:
         return
     _said.add(problem)
     logger.warning("otel_gym: %s", problem)
+    if not _logs_to_stderr():
+        with suppress(OSError, ValueError, AttributeError):  # closed, or there is none
+            print(f"otel_gym: {problem}", file=sys.stderr)
+
+
+def _logs_to_stderr() -> bool:
+    """Whether a warning of ours is seen there already."""
+    if not logger.isEnabledFor(logging.WARNING):
+        return False
+    if not logger.hasHandlers():
+        return logging.lastResort is not None
+    node: logging.Logger | None = logger
+    while node is not None:
+        if any(_is_stderr(handler) for handler in node.handlers):
+            return True
+        node = node.parent if node.propagate else None
+    return False
+
+
+def _is_stderr(handler: logging.Handler) -> bool:
+    stream = getattr(handler, "stream", None)
+    return handler.level <= logging.WARNING and stream is not None and stream in (sys.stderr, sys.__stderr__)
 
 
 @dataclass(frozen=True, slots=True)

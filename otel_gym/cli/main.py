@@ -21,6 +21,7 @@ from otel_gym.cli import (
     proxy,
     query,
     receive,
+    run,
     send,
     show,
     stats,
@@ -54,6 +55,12 @@ app = typer.Typer(
 app.command("demo", short_help="Run real clients against a scripted model, traced.")(demo.demo)
 app.command("proxy", short_help="Stand before a model server and capture every call.")(proxy.proxy)
 app.command("receive", short_help="Take spans over OTLP into a store.")(receive.receive)
+app.command(
+    "run",
+    cls=ArgumentCommand,
+    context_settings={"allow_interspersed_args": False},
+    short_help="Run a command, traced without a change.",
+)(run.run)
 app.command("ls", short_help="List the rollouts of a store.")(ls.ls)
 app.command("show", cls=AddressCommand, short_help="Show the spans of one rollout as a tree.")(show.show)
 app.command("stats", short_help="Figures of each run.")(stats.stats)

@@ -25,6 +25,7 @@ import otel_gym
 from otel_gym.capture.store_folder import StoreFolderError, check_store_folder
 from otel_gym.demo.model_server import running_model_server
 from otel_gym.demo.rollouts import run_rollouts
+from otel_gym.id_rules import new_run_id
 from otel_gym.store.reader import Damage, Store
 from otel_gym.tracing.pipeline import configure, flush
 from otel_gym.views.attempts import LaterAttempts
@@ -59,11 +60,6 @@ class DemoResult:
     trace_path: Path
     damage: list[Damage]
     problems: list[str]
-
-
-def new_run_id() -> str:
-    """``<UTC>-<4 hex>``, new for each launch."""
-    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.urandom(2).hex()}"
 
 
 def run_demo(directory: Path, rollouts: int = 8, run_id: str | None = None) -> DemoResult:

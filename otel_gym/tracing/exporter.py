@@ -21,6 +21,7 @@ from otel_gym.tracing.encode import content_of, encode_span
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_of_start, is_gym_span, length_limit
 from otel_gym.tracing.payloads import slots
+from otel_gym.tracing.pipeline import stores
 from otel_gym.tracing.processor import storable_rollout_id
 from otel_gym.tracing.setup_notes import EXPORTER_NOTES, say_foreign
 
@@ -28,7 +29,8 @@ from otel_gym.tracing.setup_notes import EXPORTER_NOTES, say_foreign
 class RolloutSpanExporter(SpanExporter):
     """Appends gym spans to the store at ``directory`` (default: ``OTEL_GYM_DIR``).
 
-    ``export`` returns FAILURE where a line could not be written; it is safe to call from threads.
+    Spans that our own processor puts into the same store are left to it. ``export`` returns FAILURE where a line could
+    not be written; it is safe to call from threads.
     """
 
     def __init__(self, directory: str | None = None) -> None:
@@ -45,7 +47,7 @@ class RolloutSpanExporter(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
             with self._lock:
-                self._export([span for span in spans if _is_ours(span)])
+                self._export([span for span in spans if _is_ours(span) and not stores(span, self._directory)])
         except Exception:
             log_once("a batch of spans could not be exported")
             return SpanExportResult.FAILURE

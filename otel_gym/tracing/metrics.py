@@ -59,14 +59,21 @@ class ModelCallMetrics:
         self._instruments: _Instruments | None = None
         self._own_provider: SdkMeterProvider | None = None
 
+    def begin(self) -> None:
+        """Sets the MeterProvider up before there is a call: for programs that have metrics of their own."""
+        self._begun()
+
+    def _begun(self) -> _Instruments:
+        close_when_a_worker_ends(self._close, priority=-2)
+        with self._lock:
+            if self._instruments is None:
+                self._instruments = _Instruments(self._provider().get_meter(SCOPE_NAME, __version__, SCHEMA_URL))
+            return self._instruments
+
     def record(self, attributes: Mapping[str, Any], duration_s: float) -> None:
         """Counts one model call; ``attributes`` are those of its span. Never an exception."""
         try:
-            close_when_a_worker_ends(self._close, priority=-2)
-            with self._lock:
-                if self._instruments is None:
-                    self._instruments = _Instruments(self._provider().get_meter(SCOPE_NAME, __version__, SCHEMA_URL))
-            self._instruments.record(attributes, duration_s)
+            self._begun().record(attributes, duration_s)
         except Exception:
             log_once("metrics of a model call could not be recorded")
 

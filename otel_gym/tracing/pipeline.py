@@ -17,22 +17,24 @@ from pathlib import Path
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.sampling import _get_from_env_or_default
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
 from otel_gym.conventions import SCHEMA_URL, SCOPE_NAME
 from otel_gym.id_rules import checked_id
 from otel_gym.identity import Identity
-from otel_gym.settings import Settings, captures_messages, read_settings, say_once, sdk_is_disabled
+from otel_gym.settings import ANNOUNCED, Settings, captures_messages, read_settings, say_once, sdk_is_disabled
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing import stopping
 from otel_gym.tracing.content_policy import ContentPolicy, content_policy_from
+from otel_gym.tracing.declarative import configure_from_file
 from otel_gym.tracing.encode import content_of
 from otel_gym.tracing.ids import GymIdGenerator
 from otel_gym.tracing.limits import drops_attributes, limits_attributes, own_span_limits
 from otel_gym.tracing.metrics import ModelCallMetrics, metrics_of
 from otel_gym.tracing.otlp import new_leg, slim_form
+from otel_gym.tracing.plugins import add_named_exporters, named_sampler
 from otel_gym.tracing.processor import RolloutSpanProcessor
+from otel_gym.tracing.propagators import mend_empty_propagator
 from otel_gym.tracing.recorder import Recorder
 from otel_gym.tracing.sampler import GymSampler
 from otel_gym.tracing.sealing import Sealer
@@ -71,7 +73,8 @@ class Pipeline:
         return Identity(rollout_id, run_id or self.run_id)
 
 
-_lock = threading.Lock()
+# Entered again where a configuration file names our own instrumentor.
+_lock = threading.RLock()
 _pipeline: Pipeline | None = None
 _decided = False
 _own_provider: TracerProvider | None = None
@@ -122,7 +125,21 @@ def active_pipeline() -> Pipeline | None:
             return _pipeline
         _decided = True
         settings = _settings()
-        return _set_up(settings, None, None, None, None, None) if settings.enabled else None
+        if not settings.enabled or not configure_from_file():
+            return None
+        return _pipeline or _set_up(settings, None, None, None, None, None)
+
+
+def has_own_provider() -> bool:
+    """Whether the process's TracerProvider is one that we made."""
+    return _own_provider is not None and trace.get_tracer_provider() is _own_provider
+
+
+def stores(span: ReadableSpan, directory: Path) -> bool:
+    """Whether our processor puts this span into the store at ``directory``, so that no exporter need do it too."""
+    if _pipeline is None or span.resource is not _pipeline.provider.resource:
+        return False
+    return Path(os.path.abspath(directory)) == _pipeline.directory
 
 
 def flush(timeout_s: float = 30.0) -> bool:
@@ -132,8 +149,9 @@ def flush(timeout_s: float = 30.0) -> bool:
 
 def _settings() -> Settings:
     settings = read_settings()
-    for problem in settings.problems:
-        say_once(problem)
+    if ANNOUNCED not in os.environ:
+        for problem in settings.problems:
+            say_once(problem)
     return settings
 
 
@@ -146,6 +164,7 @@ def _set_up(
     capture_unassigned: bool | None,
 ) -> Pipeline:
     global _pipeline
+    mend_empty_propagator()
     run_id = checked_id(run_id, "run id") if run_id else settings.run_id
     folder = Path(os.path.abspath(directory if directory is not None else settings.directory))
     provider = tracer_provider or _provider(service_name)
@@ -178,8 +197,9 @@ def _provider(service_name: str | None) -> TracerProvider:
         return known
     resource = Resource.create({SERVICE_NAME: service_name} if service_name else {})
     limits = own_span_limits(os.environ)
-    sampler = GymSampler(_get_from_env_or_default(), limits_attributes=limits_attributes(limits))
+    sampler = GymSampler(named_sampler(os.environ), limits_attributes=limits_attributes(limits))
     provider = TracerProvider(sampler, resource, id_generator=GymIdGenerator(), span_limits=limits)
+    add_named_exporters(provider, os.environ)
     trace.set_tracer_provider(provider)
     _own_provider = provider
     return provider

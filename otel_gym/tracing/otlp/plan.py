@@ -15,7 +15,7 @@ GRPC: Protocol = "grpc"
 HTTP: Protocol = "http/protobuf"
 _GRPC_PORT, _HTTP_PORT = 4317, 4318
 # Names in OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER that mean OTLP → the protocol that they name.
-_NAMES: dict[str, Protocol | None] = {"otlp": None, "otlp_proto_grpc": GRPC, "otlp_proto_http": HTTP}
+OTLP_NAMES: dict[str, Protocol | None] = {"otlp": None, "otlp_proto_grpc": GRPC, "otlp_proto_http": HTTP}
 _CURES: dict[Protocol, str] = {
     GRPC: "install opentelemetry-exporter-otlp-proto-grpc, or set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf and the "
     f"endpoint's HTTP port, {_HTTP_PORT} by default",
@@ -45,7 +45,7 @@ def plan_of(environ: Mapping[str, str], signal: Signal = "traces") -> OtlpPlan |
     """What ``environ`` asks for: an endpoint, unless OTEL_<SIGNAL>_EXPORTER names other exporters, or none."""
     exporters = f"OTEL_{signal.upper()}_EXPORTER"
     names = exporter_names(environ, signal)
-    found = [name for name in names if name in _NAMES]
+    found = [name for name in names if name in OTLP_NAMES]
     if names and not found:
         return NoOtlp(f"{exporters}={environ[exporters]}")
     own, common = f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -53,7 +53,7 @@ def plan_of(environ: Mapping[str, str], signal: Signal = "traces") -> OtlpPlan |
     # Spans go to any endpoint; metrics are asked for by name, or by an endpoint of their own.
     if not found and not (_said(environ, own) or (url and signal == "traces")):
         return NoOtlp(f"neither {exporters} nor {own}{f' nor {common}' if signal == 'traces' else ''} asks for it")
-    protocol, why = protocol_of(environ, signal, _NAMES[found[0]] if found else None, url)
+    protocol, why = protocol_of(environ, signal, OTLP_NAMES[found[0]] if found else None, url)
     if not has_exporter(protocol):
         return NoOtlp(f"{protocol} ({why}) is not installed: {_CURES[protocol]}", is_wrong=True)
     default = _GRPC_PORT if protocol == GRPC else _HTTP_PORT
