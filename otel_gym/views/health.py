@@ -12,7 +12,7 @@ from otel_gym.conventions import AGENT_DROPPED_RECORDS
 from otel_gym.id_rules import ID_PATTERN
 from otel_gym.store.reader import Damage, RolloutSpans, Store
 from otel_gym.store.span import StoredSpan
-from otel_gym.views.layers import is_model_call, without_client_layer
+from otel_gym.views.layers import doubtful_calls, is_model_call, without_client_layer
 from otel_gym.views.model_calls import record_of
 
 # What a process may count, and what to do where it is not 0. True: something is lost for good.
@@ -163,6 +163,9 @@ def _findings_of(rollout: RolloutSpans) -> Iterator[RolloutFinding]:
     unfinished = [span.name for span in rollout.spans if span.end_ns is None]
     calls = [_call_said(span) for span in _unfinished_calls(rollout)]
     left_out = sum(map(_records_left_out, rollout.spans))
+    doubtful = [
+        f"{one.name} ({one.span_id}) and {other.name} ({other.span_id})" for one, other in doubtful_calls(rollout)
+    ]
     found = (
         (
             "unfinished",
@@ -190,6 +193,12 @@ def _findings_of(rollout: RolloutSpans) -> Iterator[RolloutFinding]:
             f"its import left out {'1 record' if left_out == 1 else f'{left_out:,} records'} that could not be read or "
             "are not known here",
             "import again, which names the file and line of each: mend the line, or try a newer otel_gym",
+        ),
+        (
+            "perhaps_one_call",
+            bool(doubtful),
+            f"spans that may tell of one call, and count as two since nothing proves it: {_some(doubtful)}",
+            "instrument the client once, or let its instrumentations record the id of the response",
         ),
     )
     for kind, holds, finding, cure in found:

@@ -2,15 +2,17 @@
 
 Two do if they name the same answer (or the same request), at one time, and one stands below the other or is another
 instrumentation's. So do two of which one stands below the other, alone, at one time, with the same model and no
-figures that differ: a framework's span around a client's. What may be one call and is not proved to be is
-``doubtful``, and counts as two.
+figures that differ: a framework's span around a client's; and two of two instrumentations of one client, of which one
+encloses the other in time, when nothing else of theirs runs. What may be one call by less than that is ``doubtful``,
+and counts as two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from functools import partial
+from itertools import combinations, takewhile
 from typing import Any
 
 from otel_gym.conventions import (
@@ -82,9 +84,9 @@ class _Groups:
 
     def found(self) -> SameCalls:
         nearest = {ids_of(span): self._nearest_above(span) for span in self._calls}
-        self._join_nested(nearest)
         self._join_named()
-        self._tell_doubtful_siblings()
+        self._join_of_one_client(nearest)
+        self._join_nested(nearest)
         groups = {id(group): group for group in self._group.values() if len(group) > 1}
         doubtful = [pair for pair in self._doubtful if not self._are_joined(*pair)]
         return SameCalls([_merged(group, nearest) for group in groups.values()], doubtful)
@@ -111,9 +113,9 @@ class _Groups:
             alike = [span for span in inner if _failed(span) == _failed(outer)]
             named = [span for span in alike if _names_agree(outer, span) is True]
             likely = [span for span in alike if _may_be_same(outer, span)]
-            if len(named) == 1:
+            if self._are_one(named):
                 self._join(outer, named[0])
-            elif len(likely) == 1 == len(alike) and not named:
+            elif not named and self._are_one(likely) and self._are_one(alike):
                 self._join(outer, likely[0])
             else:
                 self._doubtful += [(outer, span) for span in named or likely or _of_same_model(outer, inner)]
@@ -130,26 +132,37 @@ class _Groups:
                 self._join_pairs(named)
 
     def _join_pairs(self, named: Sequence[StoredSpan]) -> None:
-        """A server may give one name to many answers: a pair is one call only where no third span fits as well."""
+        """A server may give one name to many answers."""
+        if len(set(map(_scope, named))) < 2:
+            return
         for one, other in combinations(named, 2):
-            if not (self._are_apart(one, other) and _overlap(one, other)):
-                continue
-            if _partners(one, other, named) == [other] and _partners(other, one, named) == [one]:
-                self._join(one, other)
-            else:
-                self._doubtful.append((one, other))
+            if self._are_apart(one, other) and _overlap(one, other):
+                self._join_if_only(one, other, named)
 
-    def _tell_doubtful_siblings(self) -> None:
-        """Nothing but the time, the model and the counts tells these together."""
+    def _join_if_only(
+        self, one: StoredSpan, other: StoredSpan, among: Sequence[StoredSpan], is_likely: bool = True
+    ) -> None:
+        """Where at their time none of ``among`` could stand for one of them."""
+        if is_likely and _partners(one, other, among) == [other] and _partners(other, one, among) == [one]:
+            self._join(one, other)
+        else:
+            self._doubtful.append((one, other))
+
+    def _are_one(self, spans: Sequence[StoredSpan]) -> bool:
+        return len({id(self._group[ids_of(span)]) for span in spans}) == 1
+
+    def _join_of_one_client(self, nearest: dict[SpanIds, SpanIds | None]) -> None:
+        """Failures, and answers without names: what two instrumentations of one client tell of its only call then."""
         if len(set(map(_scope, self._calls))) < 2:
             return
         ordered = sorted(self._calls, key=lambda span: (span.start_ns, -(span.end_ns or span.start_ns)))
         for place, outer in enumerate(ordered):
-            for inner in ordered[place + 1 :]:
-                if outer.end_ns is None or inner.start_ns > outer.end_ns:
-                    break
-                if self._are_apart(outer, inner) and _encloses(outer, inner) and _may_be_same(outer, inner):
-                    self._doubtful.append((outer, inner))
+            for inner in takewhile(partial(_begins_within, outer), ordered[place + 1 :]):
+                if nearest[ids_of(inner)] == ids_of(outer) or not self._are_apart(outer, inner):
+                    continue
+                if not (_encloses(outer, inner) and _may_be_same(outer, inner)):
+                    continue
+                self._join_if_only(outer, inner, self._calls, _are_of_one_client(outer, inner))
 
     def _are_apart(self, one: StoredSpan, other: StoredSpan) -> bool:
         """Of two instrumentations, and in no call together yet."""
@@ -206,6 +219,16 @@ def _may_be_same(outer: StoredSpan, inner: StoredSpan) -> bool:
         and _model_of(outer) == _model_of(inner) is not None
         and all(_agree(outer.attributes.get(name), inner.attributes.get(name)) for name in _TOKENS)
     )
+
+
+def _begins_within(outer: StoredSpan, inner: StoredSpan) -> bool:
+    return outer.end_ns is not None and inner.start_ns <= outer.end_ns
+
+
+def _are_of_one_client(one: StoredSpan, other: StoredSpan) -> bool:
+    """Made in one process and at one place of its tree; without a span above, each is a trace of its own."""
+    places = [(span.trace_id, span.parent_span_id) if span.parent_span_id else None for span in (one, other)]
+    return places[0] == places[1] and one.resource == other.resource and _failed(one) == _failed(other)
 
 
 def _agree(one: Any, other: Any) -> bool:

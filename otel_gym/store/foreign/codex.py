@@ -9,6 +9,7 @@ from otel_gym import conventions as names
 from otel_gym.store.executions import SpanIds, ids_of
 from otel_gym.store.foreign.dialect import (
     AGENT_NAME,
+    CACHE_WRITE,
     CHAT,
     CONVERSATION_ID,
     EXECUTE_TOOL,
@@ -84,6 +85,8 @@ def _of_attempt(
         if below.name == _STREAM and below.attributes.get("wire_api") == "responses":
             told[names.DIALECT] = "responses"
         told |= {name: value for name, value in below.attributes.items() if name.startswith(_USAGE)}
+    if told.get(CACHE_WRITE) == 0:
+        del told[CACHE_WRITE]  # what the provider does not say, Codex writes as 0
     changed[ids_of(call)] = with_attributes(call, **told)
     return changed
 
@@ -114,7 +117,10 @@ DIALECT = ForeignDialect(
         ),
         ("gym.step.index", f"the number of a `{_STEP}` in its turn"),
         (REQUEST_MODEL, f"`model` of the `{_ATTEMPT}` above"),
-        ("gen_ai.usage.*", f"of the `handle_responses` beside it; `{_REQUEST}` counts as part of the call"),
+        (
+            "gen_ai.usage.*",
+            f"of the `handle_responses` beside it, a cache write of 0 aside; `{_REQUEST}` is part of it",
+        ),
         (f"{TOOL_NAME}, {TOOL_CALL_ID}", "`tool_name`, `call_id`"),
         (names.DIALECT, "`wire_api`"),
     ),

@@ -109,8 +109,9 @@ DERIVED: tuple[tuple[str, str], ...] = (
     (names.DIALECT, "by `openai.api.type`"),
     (names.ERROR_CATEGORY, "by `http.response.status_code`, `error.type`, or the exception's event"),
 )
-# Responses says why an answer is incomplete, and no more.
-_MADE_UP = ("completed", "stop", "tool_call", "tool_calls")
+_MODEL_OPERATIONS = (CHAT, "text_completion", "generate_content")
+# Responses says why an answer is incomplete, and no more; no provider says `error`.
+_MADE_UP = ("", "error", "completed", "stop", "tool_call", "tool_calls")
 _DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 _CONTENT = (INPUT_MESSAGES, OUTPUT_MESSAGES, SYSTEM_INSTRUCTIONS)
 _MESSAGE_EVENTS = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
@@ -128,7 +129,7 @@ def read(span: StoredSpan, attributes: Attributes) -> None:
     _read_operation(attributes)
     _read_reasons(attributes)
     _read_counts(attributes)
-    if OPERATION in attributes:
+    if attributes.get(OPERATION) in _MODEL_OPERATIONS:
         category = error_category(span, attributes)
         if category is not None:
             attributes.setdefault(names.ERROR_CATEGORY, category)
@@ -291,8 +292,8 @@ def _read_reasons(attributes: Attributes) -> None:
         reasons = [message.get("finish_reason") for message in messages]
     if not isinstance(reasons, list):
         return
-    made_up = _MADE_UP if attributes.get(names.DIALECT) == "responses" else ()
-    said = [reason for reason in reasons if isinstance(reason, str) and reason and reason not in made_up]
+    made_up = _MADE_UP if attributes.get(names.DIALECT) == "responses" else ("", "error")
+    said = [reason for reason in reasons if isinstance(reason, str) and reason not in made_up]
     if said:
         attributes[FINISH_REASONS] = said
 

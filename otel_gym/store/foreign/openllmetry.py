@@ -11,6 +11,7 @@ from otel_gym.store.foreign.dialect import (
     CONVERSATION_ID,
     EXECUTE_TOOL,
     FINISH_REASONS,
+    INPUT_MESSAGES,
     INVOKE_AGENT,
     OPERATION,
     OUTPUT_MESSAGES,
@@ -31,6 +32,7 @@ from otel_gym.store.json_text import parsed
 from otel_gym.store.span import StoredSpan
 
 _MARKS = ("traceloop.span.kind", "llm.request.type", "llm.is_streaming", "gen_ai.is_streaming")
+_ITEM_ID = "fc_"
 _KINDS = {"workflow": INVOKE_AGENT, "agent": INVOKE_AGENT, "tool": EXECUTE_TOOL}
 _DIALECTS = {"openai.chat": "chat", "openai.response": "responses", "anthropic.chat": "messages"}
 # The conventions' word that later versions write → the provider's own, where only one is meant.
@@ -58,7 +60,8 @@ def _read(span: StoredSpan, attributes: Attributes) -> None:
         attributes.pop("gen_ai.usage.completion_tokens", None)
     functions = objects_below(attributes, "llm.request.functions")
     put_json(attributes, TOOL_DEFINITIONS, map(_definition, functions))
-    _read_reasoning(attributes)
+    for name in (INPUT_MESSAGES, OUTPUT_MESSAGES):
+        _read_parts(attributes, name)
 
 
 def _is_stream(span: StoredSpan, attributes: Attributes) -> bool:
@@ -99,22 +102,25 @@ def _definition(function: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _read_reasoning(attributes: Attributes) -> None:
-    """Reasoning of Responses stands there as the JSON text of its summaries; an empty text stands before it."""
-    messages = parsed(attributes.get(OUTPUT_MESSAGES))
+def _read_parts(attributes: Attributes, name: str) -> None:
+    messages = parsed(attributes.get(name))
     if not isinstance(messages, list):
         return
     for message in messages:
         parts = message.get("parts") if isinstance(message, dict) else None
         if isinstance(parts, list):
-            message["parts"] = [_whole(part) for part in parts if part != {"content": "", "type": "text"}]
-    attributes[OUTPUT_MESSAGES] = safe_json(messages)
+            message["parts"] = [_right_part(part) for part in parts if part != {"content": "", "type": "text"}]
+    attributes[name] = safe_json(messages)
 
 
-def _whole(part: Any) -> Any:
-    if not (isinstance(part, dict) and part.get("type") == "reasoning"):
+def _right_part(part: Any) -> Any:
+    """Of Responses, reasoning stands there as the JSON text of its summaries, and a call has the id of its item, which
+    no result names."""
+    if not isinstance(part, dict):
         return part
-    summaries = parsed(part.get("content"))
+    if part.get("type") == "tool_call" and str(part.get("id")).startswith(_ITEM_ID):
+        return {name: value for name, value in part.items() if name != "id"}
+    summaries = parsed(part.get("content")) if part.get("type") == "reasoning" else None
     if not (isinstance(summaries, list) and all(isinstance(each, dict) and "text" in each for each in summaries)):
         return part
     return {**part, "content": "\n".join(str(each["text"]) for each in summaries)}
@@ -142,7 +148,8 @@ DIALECT = ForeignDialect(
         "output tokens of a stream of Anthropic's: the instrumentation adds those of the stream's first event to the "
         "last count, so the sum is wrong and is read as unknown",
         "usage of a stream that was not asked to include it; that a stream broke off (the status is OK)",
-        "finish reasons of Responses: what stands there is made up from the kind of output",
+        "finish reasons of Responses: what stands there is made up from the kind of output; and the ids of its tool "
+        "calls: what stands there are those of the items",
         "reasoning of Chat Completions before 0.62; times of first chunk and first content",
     ),
 )

@@ -22,10 +22,8 @@ def _read(span: StoredSpan, attributes: Attributes) -> None:
     if of_openai and attributes.get(OPERATION) == CHAT and "openai.api.type" not in attributes:
         attributes.setdefault(names.DIALECT, "chat")
     reasons = attributes.get(FINISH_REASONS)
-    if isinstance(reasons, list) and "error" in reasons:
-        attributes[FINISH_REASONS] = [reason for reason in reasons if reason != "error"]
-        if ERROR_TYPE not in attributes:
-            attributes.setdefault(names.ERROR_CATEGORY, "exception")
+    if isinstance(reasons, list) and "error" in reasons and ERROR_TYPE not in attributes:
+        attributes.setdefault(names.ERROR_CATEGORY, "exception")
 
 
 DIALECT = ForeignDialect(
@@ -36,8 +34,7 @@ DIALECT = ForeignDialect(
     read=_read,
     derived=(
         (names.DIALECT, "`chat`, where `openai.api.type` says nothing else"),
-        (FINISH_REASONS, "without `error`, which no provider says: the stream broke off, or was left"),
-        (names.ERROR_CATEGORY, "`exception` where that is all that tells of it"),
+        (names.ERROR_CATEGORY, "`exception` where a finish reason `error` is all that tells of a broken stream"),
     ),
     lacks=(
         "content, unless `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` asks for it on spans; reasoning of Chat",
