@@ -33,6 +33,7 @@ from otel_gym.store.writer import StoreWriter
 from otel_gym.views.model_calls import fields_of_attributes
 from otel_gym.views.span_tree import spans_before_their_parent
 from otel_gym.views.summary import summarize_rollout
+from report_drivers_foreign import told_of_calls
 from report_problems import NotDrivenError, Object, unequal, unequal_of_known
 
 FOLDER = "0-0"
@@ -220,14 +221,14 @@ def drive_times(folder: Path, expected: Object, bench: Any) -> Iterator[str]:
 
 
 def drive_spans(folder: Path, expected: Object, bench: Any) -> Iterator[str]:
-    """``spans.jsonl``: flat spans; their times, and skew between clocks."""
+    """``spans.jsonl``: flat spans; their times, skew between clocks, and what they tell of model calls."""
     lines = (folder / "spans.jsonl").read_bytes().split(b"\n")
     spans = [_flat_span(json.loads(line), number) for number, line in enumerate(lines) if line.strip()]
     found: Object = {"skew_flagged": [span.span_id for span in spans_before_their_parent(spans)]}
     for span in spans:
         found[f"{span.span_id}.start_ns"] = span.start_ns
         found[f"{span.span_id}.duration_ms"] = ((span.end_ns or 0) - span.start_ns) / 10**6 if span.end_ns else None
-    yield from unequal_of_known(found, expected)
+    yield from unequal_of_known({**told_of_calls(spans, expected), **found}, expected)
 
 
 def _flat_span(flat: Object, number: int) -> StoredSpan:

@@ -1,5 +1,5 @@
-"""Writes docs/conventions.md, docs/settings.md, the columns in docs/store.md and docs/cli.md, and the reference in
-docs/python.md.
+"""Writes docs/conventions.md, docs/settings.md, the columns in docs/store.md and docs/cli.md, the dialects in
+docs/foreign-spans.md, and the reference in docs/python.md.
 
     python scripts/make_docs.py [--check]
 
@@ -12,13 +12,14 @@ import argparse
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import otel_gym
 from otel_gym.conventions import GYM_ATTRIBUTES, SCHEMA_URL
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.settings import SETTINGS
+from otel_gym.store.foreign import DIALECTS, genai
 from otel_gym.store.rows import COLUMNS, SCHEMA_VERSION
 from otel_gym.store.schema import SCHEMA
 from otel_gym.views.model_calls_export import COLUMNS as EXPORT_COLUMNS
@@ -136,6 +137,29 @@ def cli() -> str:
     return _between(page, "columns", f"\n{_table(('column', 'type', 'meaning'), rows)}\n")
 
 
+def foreign_spans() -> str:
+    """The page as it is, with the tables of the foreign dialects."""
+    conventions = _dialect("The conventions' older names", "", genai.RENAMED, genai.DERIVED, ())
+    dialects = (_dialect(each.name, each.made_by, each.renamed, each.derived, each.lacks) for each in DIALECTS)
+    page = (ROOT / "docs/foreign-spans.md").read_text(encoding="utf-8")
+    return _between(page, "dialects", "\n" + "\n".join([*dialects, conventions]))
+
+
+def _dialect(
+    name: str,
+    made_by: str,
+    renamed: Mapping[str, tuple[str, ...]],
+    derived: Iterable[tuple[str, str]],
+    lacks: Iterable[str],
+) -> str:
+    rows = [(f"`{ours}`", ", ".join(f"`{each}`" for each in theirs)) for ours, theirs in renamed.items()]
+    rows += [(ours if " " in ours else f"`{ours}`", how) for ours, how in derived]
+    made = f"\nOf {made_by}.\n" if made_by else ""
+    cannot = "".join(f"- {each}\n" for each in lacks)
+    cannot = f"\nWhat they cannot give:\n\n{cannot}" if cannot else ""
+    return f"### {name}\n{made}\n{_table(('our attribute', 'read from'), rows)}\n{cannot}"
+
+
 def _between(page: str, mark: str, text: str) -> str:
     """``page`` with ``text`` between the comments ``mark`` and ``/mark``."""
     pattern = re.compile(rf"(<!-- {mark}\b[^>]*-->).*?(<!-- /{mark} -->)", re.DOTALL)
@@ -148,6 +172,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/python.md": python,
     "docs/store.md": store,
     "docs/cli.md": cli,
+    "docs/foreign-spans.md": foreign_spans,
 }
 
 

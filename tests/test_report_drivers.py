@@ -83,3 +83,26 @@ def test_runs_times_and_skew_are_driven(tmp_path: Path, drive: Drive) -> None:
 def test_a_key_that_nothing_checks_is_not_driven(tmp_path: Path, drivers: ModuleType, drive: Drive) -> None:
     with pytest.raises(drivers.NotDrivenError):
         drive(tmp_path, "x.jsonl", record(0), colour="blue")
+
+
+CLIENT = '{"name":"chat m","span_id":"a1","trace_id":"t","kind":"CLIENT","attributes":%s}'
+SERVER = '{"name":"chat m","span_id":"b1","parent_span_id":"a1","trace_id":"t","kind":"SERVER","attributes":%s}'
+ANSWER = '{"gen_ai.operation.name":"chat","gen_ai.response.id":"x","gen_ai.usage.output_tokens":2}'
+OLD = '{"gen_ai.system":"openai","gen_ai.request.model":"m","gen_ai.usage.completion_tokens":2}'
+
+
+def test_one_call_of_two_layers_is_one_generation(tmp_path: Path, drive: Drive) -> None:
+    """R033."""
+    spans = f"{CLIENT}\n{SERVER}\n" % (ANSWER, ANSWER)
+    assert drive(tmp_path / "r", "spans.jsonl", spans.encode(), generations=1, tokens_out=2) == []
+    assert drive(tmp_path / "r", "spans.jsonl", spans.encode(), generations=2, tokens_out=4) != []
+
+
+def test_old_names_tell_what_new_ones_do(tmp_path: Path, drive: Drive) -> None:
+    """R041."""
+    spans = f"{CLIENT}\n" % OLD
+    assert (
+        drive(tmp_path / "r", "spans.jsonl", spans.encode(), provider=["openai"], tokens_out=[2], cached_tokens=[None])
+        == []
+    )
+    assert drive(tmp_path / "r", "spans.jsonl", spans.encode(), tokens_out=[0]) != []

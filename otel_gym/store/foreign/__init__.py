@@ -6,7 +6,7 @@ one line of ``DIALECTS``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from otel_gym.conventions import SCOPE_NAME
@@ -38,8 +38,10 @@ DIALECTS: tuple[ForeignDialect, ...] = (
 _CONVENTIONS = "gen_ai."
 
 
-def as_gym_spans(spans: Iterable[StoredSpan]) -> list[StoredSpan]:
+def as_gym_spans(spans: list[StoredSpan]) -> list[StoredSpan]:
     """The spans of a rollout, those of others with our names; in the same order, ours as they are."""
+    if all(span.scope_name == SCOPE_NAME for span in spans):
+        return spans
     read: list[StoredSpan] = []
     met: dict[str, ForeignDialect] = {}
     for span in spans:
