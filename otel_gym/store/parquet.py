@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from otel_gym.store.layout import PARQUET, rollout_folder
@@ -382,6 +383,21 @@ def parquet_rollouts(path: Path | str) -> list[tuple[str | None, str]]:
         for pair in table.group_by(["run_id", "rollout_id"]).aggregate([]).to_pylist():
             found.add((pair["run_id"], pair["rollout_id"]))
     return sorted(found, key=lambda pair: (pair[0] or "", pair[1]))
+
+
+def earliest_starts(paths: Sequence[Path], runs: frozenset[str | None] | None, without: str) -> Iterator[int]:
+    """Of each part when its first span began whose other attributes do not hold the text ``without``."""
+    for path in paths:
+        try:
+            table = pq.read_table(path, columns=["run_id", "start_ns", "attributes"], partitioning=None)
+        except (pa.ArrowException, OSError):
+            continue
+        wanted = pc.invert(pc.fill_null(pc.match_substring(table["attributes"], without), False))
+        if runs is not None:
+            wanted = pc.and_(wanted, pc.is_in(table["run_id"], pa.array(runs, pa.string())))
+        first = pc.min(table["start_ns"].filter(wanted)).as_py()
+        if first is not None:
+            yield first
 
 
 def _parts(path: Path) -> list[Path]:

@@ -13,6 +13,9 @@ from otel_gym.ingest.claude_code import read_claude_code
 from otel_gym.ingest.codex import read_codex
 from otel_gym.ingest.spans import stored_spans
 from otel_gym.store.reader import RolloutSpans
+from otel_gym.views.perfetto.export import processes, write_trace
+from otel_gym.views.perfetto.overview import overview
+from otel_gym.views.perfetto.timeline import Shown
 from tests.perfetto.conftest import Load
 from tests.perfetto.spans import MS, START, Spans, everything
 
@@ -45,6 +48,46 @@ def test_a_rollout_that_began_days_before_the_first_one_is_shown_too(load: Load)
     late.rollout()
     early.rollout()
     load([late.spans(), early.spans()])
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.pftrace"])
+def test_the_overview_shows_failed_calls_where_they_ended(engine: Any, tmp_path: Path, name: str) -> None:
+    made = Spans()
+    root = made.rollout()
+    made.chat(root, 10, 60, failed=True, gym__error_category="timeout")
+    made.tool(root, 62, 80, "a")
+    made.chat(root, 80, 120)
+    made.chat(root, 85, 100, failed=True)
+    write_trace(lambda: overview([made.spans()]), tmp_path / name)
+    engine.load((tmp_path / name).read_bytes())
+    failures = """select i.ts - (select min(ts) from slice) as after, p.name as within,
+        extract_arg(i.arg_set_id, '{}.error') as error
+        from slice i join slice p on i.parent_id = p.id where i.name = 'failed call' order by i.ts"""
+    found = engine.query(failures.format("debug" if "pftrace" in name else "args"))
+    assert [tuple(row.values()) for row in found] == [(60 * MS, "rollout", "timeout"), (100 * MS, "model", None)]
+
+
+@pytest.mark.parametrize("starts", [(0, 50, -3), (40 * 24 * 3600 * 10**3, 0)])
+def test_a_json_trace_of_several_rollouts_began_two_days_in(
+    engine: Any, tmp_path: Path, starts: tuple[int, ...]
+) -> None:
+    rollouts = [Spans(f"{number}-0", start_ns=START + start * MS) for number, start in enumerate(starts)]
+    for each in rollouts:
+        each.rollout()
+    write_trace(lambda: processes([each.spans() for each in rollouts], Shown()), tmp_path / "t.json")
+    engine.load((tmp_path / "t.json").read_bytes())
+    assert [row["first"] for row in engine.query("select min(ts) as first from slice")] == [0]
+
+
+def test_counters_stood_at_their_last_value_beside_later_rollouts(load: Load, engine: Any) -> None:
+    first, later = Spans("0-0"), Spans("1-0", start_ns=START + 5000 * MS)
+    for made in (first, later):
+        made.chat(made.rollout(), 1, 400, gen_ai__usage__input_tokens=100, gen_ai__usage__output_tokens=3)
+    load([first.spans(), later.spans()])
+    ended = "select distinct name from counter join counter_track t on t.id = track_id"
+    assert len(engine.query(ended)) >= 4
+    last = "select value from counter c where ts = (select max(ts) from counter o where o.track_id = c.track_id)"
+    assert {row["value"] for row in engine.query(last)} == {0}
 
 
 def test_texts_come_out_as_they_were(load: Load, engine: Any) -> None:

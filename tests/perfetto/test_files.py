@@ -12,7 +12,7 @@ import pytest
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.views.perfetto.export import is_trace_name, processes, write_trace
 from otel_gym.views.perfetto.overview import overview
-from otel_gym.views.perfetto.shapes import Slice
+from otel_gym.views.perfetto.shapes import Instant, Slice
 from otel_gym.views.perfetto.timeline import Shown
 from tests.perfetto.spans import MS, START, Spans, everything
 
@@ -100,6 +100,31 @@ def test_a_row_shows_when_models_and_tools_were_busy() -> None:
     ] == [("model", 10, 40), ("tool", 40, 60)]
     assert row.args["reward"] == 0.5
     assert (row.args["model_calls"], row.args["tool_calls"], row.args["status"]) == (2, 1, "ok")
+
+
+def test_a_row_shows_which_calls_failed_in_it() -> None:
+    made = Spans()
+    root = made.rollout(100)
+    made.chat(root, 10, 30, failed=True, error__type="http_500")
+    made.chat(root, 20, 40, gym__error_category="timeout")
+    made.chat(root, 50, 50, failed=True)
+    made.chat(root, 60, None, failed=True)
+    made.chat(root, 60, 70)
+    [run] = overview([made.spans()])
+    row = run.tracks[1].lanes[0][0]
+    assert isinstance(row, Slice)
+    of_phase = row.children[0]
+    assert isinstance(of_phase, Slice)
+    marked = [each for each in (*of_phase.children, *row.children) if isinstance(each, Instant)]
+    assert [(each.name, (each.time_ns - START) / MS, each.args.get("error")) for each in marked] == [
+        ("failed call", 30, "http_500"),
+        ("failed call", 40, "timeout"),
+        ("failed call", 50, None),
+    ]
+    assert row.args["failed_calls"] == 4
+    assert [each.start_ns if isinstance(each, Slice) else each.time_ns for each in row.children] == [
+        START + at * MS for at in (10, 40, 50, 60)
+    ]
 
 
 def test_the_overview_by_worker_puts_what_a_worker_did_on_its_rows() -> None:

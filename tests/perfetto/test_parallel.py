@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from otel_gym.store.compact import compact
 from otel_gym.store.otlp_json import encode_json, key_values
 from otel_gym.store.reader import open_store
+from otel_gym.store.starts import earliest_start
 from otel_gym.views.perfetto import parallel
 from otel_gym.views.perfetto.export import processes, write_trace
 from otel_gym.views.perfetto.parallel import workers_for, write_trace_of_store
@@ -93,6 +101,79 @@ def test_a_rollout_that_began_long_before_the_first_is_shown(store: Path, tmp_pa
     path = tmp_path / "t.json"
     assert write_trace_of_store(open_store(store), path, path.name, Shown(), 2)[0] == 30
     assert min(event["ts"] for event in json.loads(path.read_bytes()) if event["ph"] == "X") >= 0
+
+
+@pytest.mark.parametrize("form", ["live", "sealed", "gz"])
+def test_a_json_trace_begins_with_its_first_span(store: Path, tmp_path: Path, form: str) -> None:
+    """It began two days in. Spans without times, and other runs, do not count."""
+    write_rollout(store, 20, "run-2", START - 300 * 24 * 3600 * 10**9)
+    file = write_rollout(store, 17, start_ns=START - 77 * MS)
+    untimed = file.read_bytes().splitlines()[1].replace(str(START - 72 * MS).encode(), b"1")
+    said = encode_json(key_values({"gym.time.known": False}))[1:-1]
+    file.write_bytes(
+        file.read_bytes()
+        + untimed.replace(b'"attributes":[{"key":"gym.', b'"attributes":[' + said + b',{"key":"gym.', 1)
+    )
+    if form == "sealed":
+        compact(store, idle_s=0, remove=True)
+    if form == "gz":
+        file.with_suffix(".jsonl.gz").write_bytes(gzip.compress(file.read_bytes()))
+        file.unlink()
+    path, runs = tmp_path / "t.json", frozenset(["run-1"])
+    assert earliest_start(store, runs) == START - 77 * MS
+    assert write_trace_of_store(open_store(store), path, path.name, Shown(), 2, runs)[0] == 29
+    assert min(event["ts"] for event in json.loads(path.read_bytes()) if event["ph"] == "X") == 0
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
+def test_processes_that_write_end_when_their_parent_is_killed(store: Path, tmp_path: Path) -> None:
+    """They waited for work for ever, and their files stayed."""
+    code = """
+import sys, time
+from pathlib import Path
+from otel_gym.store.reader import open_store
+from otel_gym.views.perfetto.parallel import write_trace_of_store
+from otel_gym.views.perfetto.timeline import Shown
+def waiting(parts):
+    for part in parts:
+        yield part
+        if part == 3:
+            print("written", flush=True)
+            time.sleep(600)
+if __name__ == "__main__":
+    write_trace_of_store(open_store(sys.argv[1]), Path(sys.argv[2]), "t.json", Shown(), 2, None, waiting)
+"""
+    (script := tmp_path / "export.py").write_text(code)
+    (temporary := tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, script, store, tmp_path / "t.json"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None and parent.stdout.readline() == b"written\n"
+        writers = children_of(parent.pid)
+        assert len(writers) >= 2
+        parent.kill()
+    until = time.monotonic() + 60
+    while time.monotonic() < until and (any(map(runs, writers)) or list(temporary.iterdir())):
+        time.sleep(0.05)
+    assert not any(map(runs, writers))
+    assert list(temporary.iterdir()) == []
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(status.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(status.parent.name))
+    return found
+
+
+def runs(pid: int) -> bool:
+    """A process that ended may stay as a zombie where nobody waits for it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_small_stores_and_files_of_many_rollouts_are_written_by_one_process(

@@ -162,18 +162,27 @@ def test_a_call_that_failed_is_no_source_of_a_call_that_asks_something_else() ->
 
 def test_counters_hold_what_each_call_was_sent_and_made() -> None:
     tracks = process_of(everything()).tracks
-    assert counter(tracks, "context tokens").points == [(START + 80 * MS, 1000), (START + 500 * MS, 1200)]
-    assert counter(tracks, "cached tokens").points == [(START + 80 * MS, 600), (START + 500 * MS, 1000)]
+    end = (START + 1000 * MS, 0)
+    assert counter(tracks, "context tokens").points == [(START + 80 * MS, 1000), (START + 500 * MS, 1200), end]
+    assert counter(tracks, "cached tokens").points == [(START + 80 * MS, 600), (START + 500 * MS, 1000), end]
     # The subagent's tokens are of its own context, and of the rollout's sum.
     assert counter(tracks, "cumulative tokens").points == [
         (START + round(200.000001 * MS), 1080),
         (START + 300 * MS, 1095),
         (START + 700 * MS, 2295),
+        end,
     ]
     rate = counter(tracks, "output tokens/s").points
     assert rate[0] == (START + 120 * MS + 1, 1000.0)
     assert rate[-1][1] == 0
     assert max(value for _, value in counter(tracks, "concurrent calls").points) == 1
+
+
+def test_what_ends_with_the_rollout_is_seen_before_its_counter_falls() -> None:
+    made = Spans()
+    made.chat(None, 1, 11, gen_ai__usage__input_tokens=100)
+    points = counter(process_of(made.spans()).tracks, "cumulative tokens").points
+    assert points == [(START + 11 * MS, 100), (START + 11 * MS + 1, 0)]
 
 
 def test_a_call_that_its_client_traced_as_well_counts_once() -> None:
@@ -183,7 +192,7 @@ def test_a_call_that_its_client_traced_as_well_counts_once() -> None:
     del outer.attributes["gym.model_call.id"]
     made.chat(outer, 2, 10, gen_ai__usage__input_tokens=100)
     tracks = process_of(made.spans()).tracks
-    assert counter(tracks, "cumulative tokens").points == [(START + 10 * MS, 100)]
+    assert counter(tracks, "cumulative tokens").points == [(START + 10 * MS, 100), (START + 1000 * MS, 0)]
     assert [value for _, value in counter(tracks, "concurrent calls").points] == [1, 0]
 
 

@@ -15,25 +15,30 @@ _OUTPUT = "gen_ai.usage.output_tokens"
 _CACHED = "gen_ai.usage.cache_read.input_tokens"
 
 
-def counters_of_group(calls: Sequence[Call]) -> list[Counter]:
-    """Of one agent: what its calls were sent, from each on."""
+def counters_of_group(calls: Sequence[Call], end_ns: int) -> list[Counter]:
+    """Of one agent: what its calls were sent, from each on until the rollout's ``end_ns``."""
     found = []
     for name, attribute in (("context tokens", _INPUT), ("cached tokens", _CACHED)):
         points: list[tuple[int, float]] = [
             (call.slice.start_ns, tokens) for call in calls if (tokens := _count(call.span, attribute)) is not None
         ]
         if points:
-            found.append(Counter(name, "tokens", points))
+            found.append(Counter(name, "tokens", _closed(points, end_ns)))
     return found
 
 
-def counters_of_rollout(calls: Sequence[Call]) -> list[Counter]:
+def counters_of_rollout(calls: Sequence[Call], end_ns: int) -> list[Counter]:
     counters = [
         Counter("concurrent calls", "calls", at_once((call.slice.start_ns, call.slice.end_ns) for call in calls)),
         Counter("output tokens/s", "tokens/s", _sums(_rates(calls))),
-        Counter("cumulative tokens", "tokens", _sums(_totals(calls))),
+        Counter("cumulative tokens", "tokens", _closed(_sums(_totals(calls)), end_ns)),
     ]
     return [counter for counter in counters if counter.points]
+
+
+def _closed(points: list[tuple[int, float]], end_ns: int) -> list[tuple[int, float]]:
+    """With a 0 where the rollout ends: a counter has no end, it would stand at its last value beside later rollouts."""
+    return [*points, (max(end_ns, points[-1][0] + 1), 0)] if points else []
 
 
 def at_once(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, float]]:

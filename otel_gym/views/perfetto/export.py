@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from itertools import islice
+from contextlib import contextmanager, suppress
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from otel_gym.store.reader import RolloutSpans
-from otel_gym.views.json_lines import is_stream
 from otel_gym.views.perfetto.chrome_json import ChromeJsonWriter, StartsTooEarlyError
 from otel_gym.views.perfetto.flows import FlowIds
 from otel_gym.views.perfetto.pftrace import PftraceWriter
 from otel_gym.views.perfetto.shapes import Process
 from otel_gym.views.perfetto.timeline import Shown, processes_of
-
-_DAY_NS = 24 * 60 * 60 * 10**9
-# How much earlier than the first rollout another one may begin before the file is begun anew.
-EARLIER_NS = 2 * _DAY_NS
 
 
 def processes(
@@ -54,21 +49,31 @@ def write_trace(processes_again: Callable[[], Iterable[Process]], path: Path, na
     """Writes a file; returns the number of processes. OSError.
 
     ``name`` (else that of ``path``) says how: ``.json`` in Chrome's format, else in Perfetto's own, ``.gz`` compressed.
-    ``processes_again`` may be asked more than once: JSON has to know before the first event when the trace begins.
+    ``processes_again`` is asked twice where JSON holds several: before the first event it must know when they begin.
     """
     name = name or path.name
     if not is_json_name(name):
         with opened(path, name) as file:
             return write_processes(PftraceWriter(file.write), processes_again())
-    base_ns: int | None = None
-    if is_stream(path):
-        base_ns = min((start for process in processes_again() if (start := process.start_ns()) is not None), default=0)
     while True:
-        with opened(path, name) as file:
-            try:
-                return _write_json(file, processes_again(), base_ns)
-            except StartsTooEarlyError as early:
-                base_ns = early.start_ns - EARLIER_NS
+        made = iter(processes_again())
+        held = list(islice(made, 2))
+        base_ns = first_start(map(_start, chain(held, made)))
+        again = processes_again() if len(held) > 1 else held
+        with suppress(StartsTooEarlyError), opened(path, name) as file:  # of one that was stored meanwhile
+            file.write(b"[\n")
+            number = write_processes(ChromeJsonWriter(file.write, base_ns), again)
+            file.write(b"\n]\n")
+            return number
+
+
+def _start(process: Process) -> int | None:
+    return process.start_ns()
+
+
+def first_start(starts: Iterable[int | None]) -> int:
+    """Where the times of a JSON trace begin."""
+    return max(min((start for start in starts if start is not None), default=0), 0)
 
 
 def write_processes(writer: PftraceWriter | ChromeJsonWriter, made: Iterable[Process]) -> int:
@@ -78,25 +83,6 @@ def write_processes(writer: PftraceWriter | ChromeJsonWriter, made: Iterable[Pro
         number += 1
     writer.end()
     return number
-
-
-def _write_json(file: IO[bytes], made: Iterable[Process], base_ns: int | None) -> int:
-    """``base_ns`` None: the beginning of the one process there is, else some time before the first of several."""
-    all_of_them = iter(made)
-    held = list(islice(all_of_them, 2))
-    if base_ns is None:
-        starts = [start for process in held if (start := process.start_ns()) is not None]
-        base_ns = min(starts, default=0) - (EARLIER_NS if len(held) > 1 else 0)
-    file.write(b"[\n")
-    number = write_processes(ChromeJsonWriter(file.write, max(base_ns, 0)), _given(held, all_of_them))
-    file.write(b"\n]\n")
-    return number
-
-
-def _given(held: list[Process], rest: Iterator[Process]) -> Iterator[Process]:
-    while held:
-        yield held.pop(0)
-    yield from rest
 
 
 @contextmanager

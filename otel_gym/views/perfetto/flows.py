@@ -100,18 +100,18 @@ def _asking(before: Sequence[Call], tool: StoredSpan) -> Call | None:
 
 def _of_retries(calls: Sequence[Call]) -> Iterator[tuple[Slice, Slice]]:
     """A call asks again what the last one of the calls that failed before it did."""
-    failed: list[Call] = []
+    attempts: list[Call] = []
     for call in calls:
-        before = [attempt for attempt in failed if attempt.slice.end_ns <= call.slice.start_ns]
+        before = [attempt for attempt in attempts if attempt.slice.end_ns <= call.slice.start_ns]
         attempt = next((attempt for attempt in reversed(before) if _asks_again(attempt, call)), None)
         if attempt is not None:
-            failed.remove(attempt)
+            attempts.remove(attempt)
             yield attempt.slice, call.slice
-        if _failed(call.span):
-            failed = [*failed[1 - _LOOKED_BACK :], call]
+        if failed(call.span):
+            attempts = [*attempts[1 - _LOOKED_BACK :], call]
 
 
-def _failed(span: StoredSpan) -> bool:
+def failed(span: StoredSpan) -> bool:
     return span.status == STATUS_ERROR or names.ERROR_CATEGORY in span.attributes
 
 

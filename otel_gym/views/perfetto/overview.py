@@ -8,14 +8,17 @@ from typing import Any, Literal
 import msgspec
 
 from otel_gym import conventions as names
+from otel_gym.content import safe_text
 from otel_gym.store.executions import Execution
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import StoredSpan
-from otel_gym.views.agent_tree import is_tool
+from otel_gym.views.agent_tree import is_tool, text_of
 from otel_gym.views.layers import is_model_call, without_client_layer
+from otel_gym.views.perfetto.arguments import cut
 from otel_gym.views.perfetto.counters import at_once
+from otel_gym.views.perfetto.flows import failed
 from otel_gym.views.perfetto.lanes import Lanes
-from otel_gym.views.perfetto.shapes import Counter, Process, Slice, Track
+from otel_gym.views.perfetto.shapes import Counter, Instant, Process, Slice, Track
 from otel_gym.views.perfetto.timeline import last_moment
 from otel_gym.views.rewards import reward_of
 
@@ -68,14 +71,23 @@ def _row_of(rollout: RolloutSpans) -> _Row | None:
     status = counting.status
     reward = reward_of(executions, counting)
     called = without_client_layer(rollout.with_spans(counting.spans)).spans
-    calls = _intervals(filter(is_model_call, called), end_ns)
+    model_calls = list(filter(is_model_call, called))
+    calls = _intervals(model_calls, end_ns)
     tools = _intervals(filter(is_tool, counting.spans), end_ns)
     args: dict[str, Any] = {"rollout_id": rollout.rollout_id, "model_calls": len(calls), "tool_calls": len(tools)}
-    for name, value in (("reward", reward), ("status", status), ("run_id", rollout.run_id)):
+    failures = [span for span in model_calls if failed(span)]
+    shown = (
+        ("reward", reward),
+        ("status", status),
+        ("run_id", rollout.run_id),
+        ("failed_calls", len(failures) or None),
+    )
+    for name, value in shown:
         if value is not None:
             args[name] = value
     made = Slice("rollout", start_ns, end_ns, _ROLLOUT, args, status == "error")
     made.children += _phases(calls, tools, made)
+    _mark(failures, made)
     return _Row(rollout.rollout_id, _worker_of(counting), made, calls)
 
 
@@ -115,6 +127,32 @@ def _phases(calls: Sequence[tuple[int, int]], tools: Sequence[tuple[int, int]], 
         if phase and since < time_ns:
             yield Slice(phase, since, time_ns, _PHASE, {})
         phase, since = now, time_ns
+
+
+def _mark(failures: Iterable[StoredSpan], within: Slice) -> None:
+    """An instant where each of these calls ended, within the phase that went on then."""
+    phases = list(within.children)
+    for span in failures:
+        if span.end_ns is None or span.attributes.get(names.TIME_KNOWN) is False:
+            continue
+        time_ns = min(max(span.end_ns, within.start_ns), within.end_ns)
+        around = next((each for each in phases if isinstance(each, Slice) and _covers(each, time_ns)), within)
+        args = {"call": safe_text(span.name), "span_id": span.span_id}
+        error = text_of(span, names.ERROR_CATEGORY) or text_of(span, "error.type") or span.status_message
+        if error:
+            args["error"] = cut(error)
+        around.children.append(Instant("failed call", time_ns, _PHASE, args))
+    for each in (within, *phases):
+        if isinstance(each, Slice):
+            each.children.sort(key=_by_time)
+
+
+def _covers(phase: Slice, time_ns: int) -> bool:
+    return phase.start_ns < time_ns < phase.end_ns
+
+
+def _by_time(child: Slice | Instant) -> tuple[int, bool]:
+    return (child.time_ns, False) if isinstance(child, Instant) else (child.start_ns, True)
 
 
 def _by_worker(rows: Sequence[_Row]) -> list[Track]:

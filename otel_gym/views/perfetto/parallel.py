@@ -14,13 +14,15 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO
 
 from otel_gym.store.reader import Damage, RolloutSpans, Store, open_store
+from otel_gym.store.starts import earliest_start
 from otel_gym.views.attempts import LaterAttempts, counting_rollouts
 from otel_gym.views.perfetto.chrome_json import ChromeJsonWriter, StartsTooEarlyError
-from otel_gym.views.perfetto.export import EARLIER_NS, is_json_name, opened, processes, write_processes
+from otel_gym.views.perfetto.export import first_start, is_json_name, opened, processes, write_processes
 from otel_gym.views.perfetto.pftrace import PftraceWriter
 from otel_gym.views.perfetto.timeline import Shown
 
@@ -29,6 +31,9 @@ _LEAST_ROLLOUTS = 1000
 _PARTS_EACH = 4
 # Each of them takes 75 MB, and 100 MB of a store of a hundred thousand rollouts.
 _MOST_WORKERS = 2
+
+# How much earlier still another rollout may begin, where one began before what was taken for the first.
+_EARLIER_NS = 2 * 24 * 60 * 60 * 10**9
 
 Runs = frozenset[str | None]
 
@@ -70,21 +75,16 @@ def write_trace_of_store(
     """
     ids = store.rollout_ids()
     first = next(_counting(store, LaterAttempts(store), ids, runs), None)
-    base_ns = 0 if first is None else first.spans[0].start_ns - EARLIER_NS
-    whole = _Part(
-        store.directory,
-        ids,
-        runs,
-        None if first is None else first.run_id,
-        shown,
-        base_ns if is_json_name(name) else None,
-    )
+    base_ns = None
+    if is_json_name(name):
+        base_ns = first_start([first.spans[0].start_ns if first else None, earliest_start(store.directory, runs)])
+    whole = _Part(store.directory, ids, runs, None if first is None else first.run_id, shown, base_ns)
     while True:
         try:
             with opened(path, name) as file:
                 return _write_parts(whole, file, workers, steps)
         except StartsTooEarlyError as early:
-            whole = replace(whole, base_ns=early.start_ns - EARLIER_NS)
+            whole = replace(whole, base_ns=first_start([early.start_ns - _EARLIER_NS]))
 
 
 def _write_parts(
@@ -96,7 +96,7 @@ def _write_parts(
     context = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory(prefix="otel_gym_trace_") as folder,
-        ProcessPoolExecutor(workers, mp_context=context) as pool,
+        ProcessPoolExecutor(workers, context, _end_with_parent, (Path(folder),)) as pool,
     ):
         parts = list(_parts_of(whole, workers * _PARTS_EACH, Path(folder)))
         waiting: list[Future[tuple[int, list[Damage]]]] = []
@@ -142,6 +142,19 @@ def _ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
+def _end_with_parent(folder: Path) -> None:
+    """Makes this process end, and take the parts with it, if its parent is killed: nobody else would tell it to."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_wait_for_end_of, args=(parent, folder), daemon=True).start()
+
+
+def _wait_for_end_of(parent: BaseProcess, folder: Path) -> None:
+    parent.join()
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
+
+
 @lru_cache(maxsize=1)
 def _store_at(directory: Path) -> tuple[Store, LaterAttempts]:
     """Opened once in each process, whatever the number of its parts."""
@@ -157,7 +170,7 @@ def _write_part(part: _Part) -> tuple[int, list[Damage]]:
     with part.path.open("wb") as file:
         if part.base_ns is None:
             return write_processes(PftraceWriter(file.write, part.number), made), store.damage
-        writer = ChromeJsonWriter(file.write, max(part.base_ns, 0), part.number)
+        writer = ChromeJsonWriter(file.write, part.base_ns, part.number)
         return write_processes(writer, made), store.damage
 
 

@@ -119,6 +119,7 @@ class _Timeline:
         self._flow_ids = flow_ids
         self._by_id = {ids_of(span): span for span in spans}
         self._last_ns = max((last_moment(span) for span in spans), default=0)
+        self._end_ns = min(self._last_ns, _LATEST_NS - 1)
         self._agents = AgentTree(spans)
         self._calls = set(map(ids_of, without_client_layer(RolloutSpans(None, "", list(spans))).spans))
         self._main = Group("", None)
@@ -138,7 +139,7 @@ class _Timeline:
         tracks = self._tracks_of(self._main)
         for group in groups[1:]:
             tracks.append(Track(f"subagent {group.name}", tracks=self._tracks_of(group)))
-        counters = counters_of_rollout([call for group in groups for call in group.calls])
+        counters = counters_of_rollout([call for group in groups for call in group.calls], self._end_ns)
         if counters:
             tracks.append(Track("rollout", counters=counters))
         return tracks
@@ -227,7 +228,7 @@ class _Timeline:
             instants = self._instants.get(key, [])
             if lanes or instants:
                 tracks.append(Track(kind, lanes + instants))
-        counters = counters_of_group(group.calls)
+        counters = counters_of_group(group.calls, self._end_ns)
         if counters:
             tracks.append(Track("context", counters=counters))
         return tracks
