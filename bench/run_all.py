@@ -25,6 +25,7 @@ BENCHMARKS = {
     "store.py": "The store: speed, size, Parquet, reading",
     "atif_speed.py": "A long session of Claude Code → ATIF",
     "perfetto.py": "Traces for Perfetto",
+    "receive.py": "Receiving OTLP",
 }
 
 PACKAGES = (

@@ -35,6 +35,10 @@ COUNTED: dict[str, tuple[str, bool]] = {
         False,
     ),
     "otlp_refused_spans": ("spans were refused by the OTLP endpoint, which said why; see its log", False),
+    "refused_spans": (
+        "spans came to `otel-gym receive` with ids or fields that are none, and are in no file; see to who sends them",
+        True,
+    ),
     "not_durable": (
         "answers went on before their span was on disk, as it took longer than OTEL_GYM_DURABILITY=sync waits; "
         "see to the disk's speed",
