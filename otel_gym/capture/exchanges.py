@@ -22,7 +22,14 @@ from otel_gym.tracing.current import restore
 from otel_gym.tracing.ids import random_id128
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
-from otel_gym.tracing.model_call import OPERATION, duration_ns, finish_model_call, open_attributes, start_attributes
+from otel_gym.tracing.model_call import (
+    OPERATION,
+    REQUEST_MODEL,
+    duration_ns,
+    finish_model_call,
+    open_attributes,
+    start_attributes,
+)
 from otel_gym.tracing.payloads import Payload
 from otel_gym.tracing.pipeline import Pipeline
 from otel_gym.wire.exchange import DialectName, Exchange, Execution, Raised
@@ -100,7 +107,8 @@ class CapturedCall:
 
     ``on_last_byte`` is called before the final body message goes on: whatever the server starts after
     that (the next request of the connection) does not belong to this call. ``refused_id`` is what the URL
-    said instead of a valid rollout id. ``model_call_id``: None for 32 random hex digits.
+    said instead of a valid rollout id. ``model_call_id``: None for 32 random hex digits. ``model``: of a request that
+    names none.
     """
 
     __slots__ = (
@@ -145,6 +153,7 @@ class CapturedCall:
         server_address: tuple[str | None, int | None],
         on_last_byte: Callable[[], None],
         refused_id: str | None = None,
+        model: str | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._identity = identity
@@ -172,6 +181,8 @@ class CapturedCall:
         self._on_last_byte = on_last_byte
         host, port = server_address
         attributes = start_attributes(dialect, host, port, identity)
+        if model is not None:
+            attributes = {**attributes, REQUEST_MODEL: safe_text(model)}
         if refused_id is not None:
             attributes = {**attributes, names.REFUSED_ROLLOUT_ID: safe_text(refused_id[:MAX_ID_BYTES])}
         self._span = pipeline.tracer.start_span(

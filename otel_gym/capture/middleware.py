@@ -81,6 +81,7 @@ class ModelCallCapture:
     """ASGI middleware: every model call becomes a ``chat MODEL`` span that holds its exchange.
 
     model_ref       NeMo Gym's reference to the model server, {"type": …, "name": …}; on every span
+    model           the one that a request asks for which names none
     clock           wall_ns() and monotonic_ns()
     call_id         scope → id of the exchange; default 32 random hex digits
     server_spans    False: no SERVER span around the call
@@ -97,6 +98,7 @@ class ModelCallCapture:
         app: App,
         *,
         model_ref: dict[str, Any] | None = None,
+        model: str | None = None,
         clock: Clock | None = None,
         call_id: Callable[[Scope], str] | None = None,
         server_spans: bool = True,
@@ -106,6 +108,7 @@ class ModelCallCapture:
     ) -> None:
         self.app = app
         self.model_ref = model_ref
+        self.model = model
         self.clock = clock or SystemClock()
         self.call_id = call_id
         self.server_spans = server_spans
@@ -238,6 +241,7 @@ class ModelCallCapture:
                 clock=self.clock,
                 model_call_id=self.call_id(scope) if self.call_id else None,
                 model_ref=self.model_ref,
+                model=self.model,
                 span_kind=self.span_kind,
                 server_address=self.server_address or scope.get("server") or (None, None),
                 on_last_byte=request.end,

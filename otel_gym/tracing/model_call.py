@@ -30,6 +30,7 @@ from otel_gym.wire.parts import GenAiContent, content_of
 from otel_gym.wire.usage import token_count, token_stats, with_thinking
 
 OPERATION = "chat"
+REQUEST_MODEL = "gen_ai.request.model"
 
 # Categories that say how the call ended, not that it failed.
 _NO_FAILURE = frozenset({None, "incomplete", "capture_parse_error"})
@@ -92,7 +93,7 @@ def open_attributes(
     attributes = {names.MODEL_CALL_ID: model_call_id, names.DIALECT: dialect}
     models = set() if coding else set(_MODEL.findall(request))
     if len(models) == 1:
-        attributes["gen_ai.request.model"] = models.pop().decode("utf-8", "replace")
+        attributes[REQUEST_MODEL] = models.pop().decode("utf-8", "replace")
     safe, _ = safe_attributes(attributes)
     return dict(policy.attributes(safe))
 
@@ -139,7 +140,7 @@ def _complete(span: Span, exchange: Exchange, bodies: Payload, policy: ContentPo
     if replaced:
         safe[names.CONTENT_REPLACED] = replaced
     attributes = dict(policy.attributes(safe))  # from here on every processor of the provider may see them
-    model = attributes.get("gen_ai.request.model")
+    model = attributes.get(REQUEST_MODEL) or getattr(span, "attributes", {}).get(REQUEST_MODEL)
     if model:
         span.update_name(f"{OPERATION} {model}")
     return attributes
@@ -289,7 +290,7 @@ def _output_type(value: Any) -> str | None:
 
 
 _REQUEST_FIELDS: tuple[tuple[str, tuple[str, ...], Reader], ...] = (
-    ("gen_ai.request.model", ("model",), _text),
+    (REQUEST_MODEL, ("model",), _text),
     ("gen_ai.request.temperature", ("temperature",), _double),
     ("gen_ai.request.top_p", ("top_p",), _double),
     ("gen_ai.request.top_k", ("top_k",), _int),

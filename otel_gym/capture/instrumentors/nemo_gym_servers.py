@@ -78,11 +78,18 @@ def install(server: Any, app: Any) -> None:
     if role is None:
         return
     if role == MODELS:
-        instrument_app(app, model_ref={"type": MODELS, "name": name}, strips_prefix=False)
+        reference = {"type": MODELS, "name": name}
+        instrument_app(app, model_ref=reference, model=_model_of(server.config), strips_prefix=False)
         _move_to_gym_capture(app.user_middleware)
         return
     kind = {AGENTS: _AgentRequests, RESOURCES: _ResourcesRequests, ENVIRONMENTS: _EnvironmentRequests}[role]
     instrument_app(app, capture=kind, server_name=name, session_cookie=server.get_session_middleware_key())
+
+
+def _model_of(config: Any) -> str | None:
+    """Gym's agents name no model: each server has its one."""
+    model = getattr(config, "openai_model", None) or getattr(config, "model", None)
+    return model if isinstance(model, str) else None
 
 
 def _move_to_gym_capture(middlewares: list[Any]) -> None:
