@@ -9,10 +9,7 @@ happens after the last byte, on the recorder's thread.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextvars import ContextVar
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -27,6 +24,14 @@ from opentelemetry.util.types import AnyValue
 from otel_gym.capture.clock import Clock, SystemClock
 from otel_gym.capture.exchanges import CapturedCall
 from otel_gym.capture.routes import Route, route_of, say_near_miss, say_refused, without_prefix
+from otel_gym.capture.served import (
+    RolloutRequest,
+    current_request,
+    current_task,
+    is_in_leftover_context,
+    is_span_of_another_request,
+    outer_span_of,
+)
 from otel_gym.identity import (
     Identity,
     RequestIdentity,
@@ -51,30 +56,6 @@ _CAPTURED = "otel_gym.captured"
 # Scope keys by which Starlette and FastAPI know that a SERVER span is at work.
 _STARLETTE_SPAN = "starlette.opentelemetry"
 _FASTAPI_SPAN = "fastapi.telemetry"
-
-
-@dataclass(slots=True)
-class RolloutRequest:
-    """What the outer layer hands to the inner one, in the scope."""
-
-    pipeline: Pipeline
-    identity: RequestIdentity
-    dialect: DialectName | None
-    query_string: bytes
-    span_name: str
-    refused_id: str | None = None
-    ended_ns: int | None = None
-    # Until it has returned, which may be long after its last byte: background work runs in it.
-    task: asyncio.Task[Any] | None = None
-
-    def end(self) -> None:
-        if self.ended_ns is None:
-            self.ended_ns = time.time_ns()
-            self.identity.is_over = True
-
-
-# The request that this context serves, which may be over: see RequestIdentity.
-_current_request: ContextVar[RolloutRequest | None] = ContextVar("otel_gym_request", default=None)
 
 
 class ModelCallCapture:
@@ -132,8 +113,8 @@ class ModelCallCapture:
         await self._trace(pipeline, route, scope, receive, send)
 
     async def _trace(self, pipeline: Pipeline, route: Route, scope: Scope, receive: Receive, send: Send) -> None:
-        is_leftover = _is_in_leftover_context()
-        outer_span = _outer_span(is_leftover)
+        is_leftover = is_in_leftover_context() or is_span_of_another_request(scope)
+        outer_span = outer_span_of(is_leftover)
         identity = _identity(pipeline, route, scope, None if is_leftover else current_identity())
         dialect = route.dialect
         if route.is_near_miss and scope["method"] == "POST":
@@ -157,7 +138,7 @@ class ModelCallCapture:
             query_string,
             self._span_name(route, scope),
             route.refused_id,
-            task=_current_task(),
+            task=current_task(),
         )
         if route.prefix_id is None or not self.strips_prefix:  # else it is a copy already
             scope = {**scope}
@@ -167,7 +148,7 @@ class ModelCallCapture:
         scope[_REQUEST] = request
         context_token = None if outer_span else otel_context.attach(Context())
         identity_token = set_identity(identity)
-        request_token = _current_request.set(request)
+        request_token = current_request.set(request)
         try:
             await self._traced_app(pipeline, outer_span, scope)(scope, receive, send)
         finally:
@@ -193,7 +174,7 @@ class ModelCallCapture:
         if not self.server_spans:
             return self._capture
         if scope.get(_STARLETTE_SPAN) or getattr(outer_span, "kind", None) is SpanKind.SERVER:
-            _stamp(outer_span, scope[_REQUEST])
+            _stamp(outer_span, scope[_REQUEST], scope["method"])
             return self._capture
         if self._traced is None or self._traced[0] is not pipeline:
             middleware = asgi.OpenTelemetryMiddleware(
@@ -275,36 +256,6 @@ def is_capture(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, ModelCallCapture)
 
 
-def _outer_span(is_leftover: bool) -> Span | None:
-    """The span that surrounds this request, if it is one of this request and not a leftover."""
-    span = trace.get_current_span()
-    if not span.is_recording():
-        return None
-    if not is_leftover:
-        return span
-    # Another's instrumentation may have begun this request's own span already.
-    request = _current_request.get()
-    ended_ns = request.ended_ns if request is not None else None
-    started_ns = getattr(span, "start_time", None) or 0
-    is_new = getattr(span, "kind", None) is SpanKind.SERVER and started_ns >= (ended_ns or 0)
-    return span if is_new else None
-
-
-def _is_in_leftover_context() -> bool:
-    """Whether the context is that of an earlier request, and this is not work that it left to do in the background."""
-    request = _current_request.get()
-    if request is None or request.ended_ns is None:
-        return False
-    return request.task is None or request.task is not _current_task()
-
-
-def _current_task() -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # another event loop's
-        return None
-
-
 def _identity(pipeline: Pipeline, route: Route, scope: Scope, surrounding: Identity | None) -> RequestIdentity:
     """URL prefix, else baggage, else the rollout that surrounds an in-process call."""
     said = _identity_of_baggage(scope) or surrounding
@@ -348,7 +299,7 @@ class _RequestTracer(trace.Tracer):
         self._tracer = provider.get_tracer(asgi.__name__, version("opentelemetry-instrumentation-asgi"))
 
     def start_span(self, *arguments: Any, **options: Any) -> Span:
-        request = _current_request.get()
+        request = current_request.get()
         if request is not None:
             options["attributes"] = {**(options.get("attributes") or {}), **identity_attributes(request.identity)}
         try:
@@ -365,10 +316,12 @@ class _RequestTracer(trace.Tracer):
         return self._tracer.start_as_current_span(*arguments, **options)
 
 
-def _stamp(span: Span | None, request: RolloutRequest) -> None:
-    """Another's SERVER span joins the rollout, so that it is stored with it."""
+def _stamp(span: Span | None, request: RolloutRequest, method: str) -> None:
+    """Another's SERVER span joins the rollout, so that it is stored with it. It has no name: our prefix is no route."""
     if span is not None:
         span.set_attributes(identity_attributes(request.identity))
+        if request.span_name != method:
+            span.update_name(request.span_name)
 
 
 def _flushing_before_shutdown(send: Send) -> Send:

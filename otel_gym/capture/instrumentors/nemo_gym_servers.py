@@ -31,13 +31,13 @@ from otel_gym.capture.instrumentors.nemo_gym_rollouts import (
 from otel_gym.capture.middleware import (
     ModelCallCapture,
     Receive,
-    RolloutRequest,
     Scope,
     Send,
     baggage_header,
     instrument_app,
 )
 from otel_gym.capture.routes import Route
+from otel_gym.capture.served import RolloutRequest
 from otel_gym.tracing.agents import execute_tool, invoke_agent
 from otel_gym.tracing.current import restore
 from otel_gym.tracing.pipeline import Pipeline
