@@ -20,6 +20,7 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 import otel_gym
 from otel_gym.capture.instrumentors.hosts import is_allowed
 from otel_gym.settings import read_settings
+from otel_gym.tracing.current import context_of_texts
 
 pytestmark = pytest.mark.usefixtures("live_store", "instrumented")
 
@@ -115,6 +116,18 @@ def test_a_request_that_names_a_span_already_keeps_it_and_its_baggage(echo, send
     assert echo.all("traceparent") == [[own["traceparent"]]]
     assert echo.all("baggage") == [["team=blue,gym.rollout.id=1-0,gym.run.id=run-1"]]
     assert own == {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "baggage": "team=blue"}
+
+
+@every_client
+def test_a_relay_that_hands_on_the_headers_that_it_was_sent_names_its_own_span(echo, send):
+    """NeMo Gym's environment server of old agents: its agent stood beside it in the trace, not below it."""
+    sent = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "baggage": "gym.rollout.id=1-0"}
+    with trace.get_tracer("server").start_as_current_span("POST /run", context_of_texts(sent)) as served:
+        token = otel_context.attach(baggage.set_baggage("gym.rollout.id", "1-0"))
+        send(echo.url(), sent)
+        otel_context.detach(token)
+    assert echo.all("traceparent") == [[f"00-{'a' * 32}-{served.get_span_context().span_id:016x}-01"]]
+    assert echo.all("baggage") == [["gym.rollout.id=1-0"]]
 
 
 @every_client

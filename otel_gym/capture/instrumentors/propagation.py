@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 
-from opentelemetry import baggage
+from opentelemetry import baggage, trace
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.instrumentation.utils import is_http_instrumentation_enabled
@@ -25,9 +25,10 @@ Headers = MutableMapping[str, str]
 def told(host: str | None, headers: Headers) -> Iterator[None]:
     """Within ``with`` a request to ``host`` carries ``traceparent``, ``tracestate`` and ``baggage``, as far as known.
 
-    What the request carries already stays as it is (a client that traces itself names its own span); only its baggage
-    is given the ids that it lacks. Nothing is told outside of a rollout, to a host that is not allowed, and by what
-    OpenTelemetry sends itself. Afterwards the headers are what they were: a redirect may lead to another host.
+    What the request carries already stays as it is (a client that traces itself names its own span), unless it is what
+    the request that is served here came with; its baggage is given the ids that it lacks. Nothing is told outside of a
+    rollout, to a host that is not allowed, and by what OpenTelemetry sends itself. Afterwards the headers are what they
+    were: a redirect may lead to another host.
     """
     try:
         context, added = _context_for(host), {}
@@ -83,7 +84,7 @@ def _missing(context: Context, headers: Headers, host: str) -> dict[str, str]:
     if baggage.get_baggage(ROLLOUT_ID, context) is None:  # not allowed
         return {}
     texts = texts_of(context)
-    if "traceparent" in headers:
+    if "traceparent" in headers and not _is_relayed(headers["traceparent"], context):
         texts.pop("traceparent", None)
         texts.pop("tracestate", None)
     theirs = headers.get("baggage")
@@ -92,6 +93,12 @@ def _missing(context: Context, headers: Headers, host: str) -> dict[str, str]:
         if texts["baggage"] == theirs:
             del texts["baggage"]
     return texts
+
+
+def _is_relayed(traceparent: str, context: Context) -> bool:
+    """Whether it came with the request that is served: a relay that hands on the headers that it was sent."""
+    parent = getattr(trace.get_current_span(context), "parent", None)
+    return parent is not None and f"-{parent.trace_id:032x}-{parent.span_id:016x}-" in traceparent
 
 
 def _names_a_rollout(header: str) -> bool:
