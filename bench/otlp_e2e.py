@@ -39,6 +39,8 @@ from service_parts import COLLECTOR, JAEGER, KAFKA, ROOT
 # The end of a traced process waits for OTEL_GYM_EXIT_TIMEOUT (2 s) at most; the rest is Python's, on a busy machine.
 EXIT_BOUND_S = 2.0 + 2.0
 UNCUT = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY", "OTEL_GYM_OTLP_ATTRIBUTE_BYTES": "0"}
+# For megabytes at once: what may wait for the endpoint, and how long the end may take to send it.
+ROOMY = {"OTEL_GYM_QUEUE_BYTES": "400000000", "OTEL_GYM_EXIT_TIMEOUT": "60"}
 HTTP = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
 GRPC = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
 GZIP = {"OTEL_EXPORTER_OTLP_COMPRESSION": "gzip"}
@@ -200,11 +202,7 @@ def check_records(checks: Checks, folder: Path) -> None:
 def check_large(checks: Checks, folder: Path) -> None:
     """Prompts that are larger than the usual message, where sender and receiver are told to take them."""
     collector = services.new_collector(folder / "collector", "rollout-store.yaml")
-    larger = {
-        "OTEL_GYM_OTLP_BATCH_BYTES": "15000000",
-        "OTEL_GYM_QUEUE_BYTES": "400000000",
-        "OTEL_GYM_EXIT_TIMEOUT": "60",
-    }
+    larger = {"OTEL_GYM_OTLP_BATCH_BYTES": "15000000", **ROOMY}
     direct, count = folder / "direct", 3
     with services.running(collector):
         for way, url, protocol in (
@@ -255,8 +253,8 @@ def check_jaeger(checks: Checks, folder: Path) -> None:
     ways = {
         "slim, straight to Jaeger over gRPC": (straight, (GRPC,)),
         "slim, straight to Jaeger over HTTP": (jaeger.http_url, (HTTP,)),
-        "whole, straight to Jaeger": (straight, (GRPC, UNCUT)),
-        "whole, by the Collector": (f"http://{collector.grpc_endpoint}", (GRPC, UNCUT)),
+        "whole, straight to Jaeger": (straight, (GRPC, UNCUT, ROOMY)),
+        "whole, by the Collector": (f"http://{collector.grpc_endpoint}", (GRPC, UNCUT, ROOMY)),
     }
     with services.running(jaeger, collector):
         for number, (way, (url, settings)) in enumerate(ways.items()):
@@ -279,6 +277,9 @@ def check_jaeger(checks: Checks, folder: Path) -> None:
                     f"{way}: the store has the records whole",
                     difference(records_of(collector.store), records_of(store)),
                 )
+        for tags, wanted_count in (({"gym.reward": "0"}, 6), ({"gym.reward": "1"}, 6), ({"gym.run.id": "e2e"}, 12)):
+            found = services.jaeger_traces(jaeger, "e2e-0", tags)
+            checks.same(f"Jaeger finds by {tags}", len(found), wanted_count)
         said = [line for line in collector.service.said().splitlines() if "error" in line.split("\t")[1:2]]
         checks.same("the Collector refused and dropped nothing", said, [])
 
@@ -352,7 +353,8 @@ def check_faults(checks: Checks, folder: Path) -> None:
             _check_fault(checks, folder / str(answer), f"always {answer}", endpoint.url, lost=5 * SPANS)
     for answer in (429, 503):
         with answering([answer, 200]) as endpoint:
-            _check_fault(checks, folder / f"{answer}-once", f"{answer} once", endpoint.url)
+            patient = {"OTEL_GYM_EXIT_TIMEOUT": "10"}  # the exporter waits for a second or so before it tries again
+            _check_fault(checks, folder / f"{answer}-once", f"{answer} once", endpoint.url, settings=patient)
             checks.same(f"{answer} once: all arrives", endpoint.spans, 5 * SPANS)
     with answering([200], refused=3) as endpoint:
         _check_fault(checks, folder / "partial", "partial success", endpoint.url, refused=3)
@@ -360,9 +362,16 @@ def check_faults(checks: Checks, folder: Path) -> None:
 
 
 def _check_fault(
-    checks: Checks, folder: Path, what: str, url: str, lost: int = 0, refused: int = 0, rollouts: int = 5
+    checks: Checks,
+    folder: Path,
+    what: str,
+    url: str,
+    lost: int = 0,
+    refused: int = 0,
+    settings: Mapping[str, str] | None = None,
 ) -> None:
-    run = Program(folder / "store", rollouts, endpoint_of(url, HTTP)).end()
+    rollouts = 5
+    run = Program(folder / "store", rollouts, endpoint_of(url, HTTP, settings or {})).end()
     _check_program(checks, what, run, folder / "store", rollouts)
     counted = {name: n for name, n in (("otlp_lost_spans", lost), ("otlp_refused_spans", refused)) if n}
     checks.same(f"{what}: what did not arrive is counted", _lost(folder / "store"), counted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,13 +62,13 @@ def test_records_from_the_collectors_store_are_those_of_the_direct_one(written: 
 
 
 def test_every_span_arrives_once_with_its_attributes(written: Path, demo_store: Path) -> None:
-    for rollout in Store(demo_store).rollouts():
-        ours = {(span.trace_id, span.span_id): span for span in rollout.spans}
-        theirs = {(span.trace_id, span.span_id): span for span in Store(written).spans(rollout.rollout_id)}
+    for rollout_id in Store(demo_store).rollout_ids():
+        ours = {(span.trace_id, span.span_id): span for span in Store(demo_store).spans(rollout_id)}
+        theirs = {(span.trace_id, span.span_id): span for span in Store(written).spans(rollout_id)}
         assert theirs.keys() == ours.keys()
         for key, span in ours.items():
-            moved = {**theirs[key].attributes, "gym.rollout.id": rollout.rollout_id}
-            assert moved == {**span.attributes, "gym.rollout.id": rollout.rollout_id}
+            moved = {**theirs[key].attributes, "gym.rollout.id": rollout_id}
+            assert moved == {**span.attributes, "gym.rollout.id": rollout_id}
             assert (theirs[key].start_ns, theirs[key].end_ns) == (span.start_ns, span.end_ns)
             assert (theirs[key].events, theirs[key].links) == (span.events, span.links)
 
@@ -79,6 +80,15 @@ def test_commands_read_the_collectors_store(written: Path, command: list[str]) -
     done = CliRunner().invoke(app, [*command, "--dir", str(written)])
     assert (done.exit_code, done.exception) == (0, None), done.output
     assert "0-0" in done.output or command[0] in {"doctor", "stats"}
+
+
+def test_the_collectors_files_are_sealed_as_ours_are(written: Path, demo_store: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(written, tmp_path / "store")
+    done = CliRunner().invoke(app, ["compact", "--dir", str(copy), "--idle", "0", "--remove"])
+    assert done.exit_code == 0, done.output
+    assert list(copy.glob("parquet/part-*.parquet")) and not list(copy.glob("spans/*/*.jsonl"))
+    direct = records_of(demo_store)
+    assert {name: records for name, records in records_of(copy).items() if name in direct} == direct
 
 
 def test_ids_from_a_resource_and_from_nemo_gyms_name_are_found(collector: Any) -> None:
