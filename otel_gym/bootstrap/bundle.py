@@ -42,14 +42,18 @@ def site_folder() -> Path:
         OTLP: [each for each in needed(OTLP_ROOTS) if each.name not in packages],
     }
     key = _key(each for group in parts.values() for each in group)
-    bundle = cache_folder() / key
-    if not (bundle / SITE / HOOK).exists():
-        bundle = _make(bundle, parts)
+    try:
+        bundle = cache_folder() / key
+        if not (bundle / SITE / HOOK).exists():
+            _make(bundle, parts)
+    except (OSError, RuntimeError):  # no home, or none that can be written
+        bundle = Path(tempfile.mkdtemp(prefix="otel_gym."))
+        _fill(bundle, parts)
     return bundle / SITE
 
 
 def cache_folder() -> Path:
-    """The user's cache of this package; XDG_CACHE_HOME, else ~/.cache."""
+    """The user's cache of this package; XDG_CACHE_HOME, else ~/.cache. RuntimeError where there is no home."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache and Path(cache).is_absolute() else Path.home() / ".cache") / "otel_gym"
 
@@ -79,32 +83,27 @@ def _key(linked: Iterable[Distribution]) -> str:
     return hashlib.sha256("\n".join([str(_PACKAGE), __version__, *described]).encode()).hexdigest()[:16]
 
 
-def _make(bundle: Path, parts: dict[str, list[Distribution]]) -> Path:
+def _make(bundle: Path, parts: dict[str, list[Distribution]]) -> None:
     """Under another name first: a folder that is there is whole."""
-    try:
-        bundle.parent.mkdir(parents=True, exist_ok=True)
-        building = Path(tempfile.mkdtemp(prefix="making.", dir=bundle.parent))
-    except OSError:  # a home that cannot be written
-        building = bundle = Path(tempfile.mkdtemp(prefix="otel_gym."))
-    for part, linked in parts.items():
-        for each in linked:
-            link_distribution(each, building / part)
-    _link_package(building / PACKAGES)
-    (building / SITE).mkdir()
-    (building / SITE / HOOK).symlink_to(_PACKAGE / "bootstrap" / SITE / HOOK)
-    (building / BEGINNING).symlink_to(_PACKAGE / "bootstrap" / BEGINNING)
-    if building != bundle:
-        _move(building, bundle)
-    return bundle
-
-
-def _move(building: Path, bundle: Path) -> None:
+    bundle.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix="making.", dir=bundle.parent))
+    _fill(building, parts)
     try:
         building.rename(bundle)
     except OSError:
         shutil.rmtree(building)
         if not (bundle / SITE / HOOK).exists():  # else another command was faster
             raise
+
+
+def _fill(folder: Path, parts: dict[str, list[Distribution]]) -> None:
+    for part, linked in parts.items():
+        for each in linked:
+            link_distribution(each, folder / part)
+    _link_package(folder / PACKAGES)
+    (folder / SITE).mkdir()
+    (folder / SITE / HOOK).symlink_to(_PACKAGE / "bootstrap" / SITE / HOOK)
+    (folder / BEGINNING).symlink_to(_PACKAGE / "bootstrap" / BEGINNING)
 
 
 def link_distribution(linked: Distribution, folder: Path) -> None:

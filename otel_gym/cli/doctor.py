@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,9 @@ from otel_gym.cli.formats import counted
 from otel_gym.settings import EffectiveSetting, effective_settings, read_settings
 from otel_gym.tracing.otlp import told_exports
 from otel_gym.views.health import Health, examine
+
+if TYPE_CHECKING:
+    from otel_gym.bootstrap.explain import Explained
 
 SHOWN = 20
 
@@ -82,13 +85,25 @@ def _print_health(folder: Path, health: Health, json: bool) -> None:
 
 
 def _print_settings(effective: list[EffectiveSetting], problems: tuple[str, ...], json: bool) -> None:
+    from otel_gym.bootstrap.explain import explained  # slow to load: it knows every way of tracing
+
     exports = told_exports(read_settings())
+    parts = explained()
     if json:
+        print_json({"kind": "enabling", **asdict(part)} for part in parts)
         print_json({"kind": "otlp", "signal": signal, **told} for signal, told in exports.items())
         print_json({"kind": "setting", **asdict(each)} for each in effective)
         print_json({"kind": "setting_problem", "problem": problem} for problem in problems)
     else:
-        print_lines([*_exports(exports), "", *_configuration(effective, problems)])
+        print_lines([*_enabling(parts), "", *_exports(exports), "", *_configuration(effective, problems)])
+
+
+def _enabling(parts: Sequence[Explained]) -> Iterator[str]:
+    yield "what would be turned on here"
+    width = max(len(part.name) for part in parts)
+    for part in parts:
+        problem = f"; {part.problem}" if part.problem else ""
+        yield f"  {'!' if part.problem else ' '} {part.name:<{width}}  {part.value}{problem}"
 
 
 def _exports(exports: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

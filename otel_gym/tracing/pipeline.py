@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -195,6 +196,7 @@ def _provider(service_name: str | None) -> TracerProvider:
     known = trace.get_tracer_provider()
     if isinstance(known, TracerProvider):
         return known
+    service_name = service_name or _nemo_gym_server(os.environ)
     resource = Resource.create({SERVICE_NAME: service_name} if service_name else {})
     limits = own_span_limits(os.environ)
     sampler = GymSampler(named_sampler(os.environ), limits_attributes=limits_attributes(limits))
@@ -203,6 +205,13 @@ def _provider(service_name: str | None) -> TracerProvider:
     trace.set_tracer_provider(provider)
     _own_provider = provider
     return provider
+
+
+def _nemo_gym_server(environ: Mapping[str, str]) -> str | None:
+    """NeMo Gym names the server of each of its processes; None where the standard variables name the service."""
+    if environ.get("OTEL_SERVICE_NAME") or f"{SERVICE_NAME}=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+        return None
+    return environ.get("NEMO_GYM_CONFIG_PATH")
 
 
 def _recorder(folder: Path, settings: Settings, provider: TracerProvider, announce: bool) -> Recorder:

@@ -34,6 +34,12 @@ def add_named_exporters(provider: TracerProvider, environ: Mapping[str, str]) ->
             provider.add_span_processor(BatchSpanProcessor(exporter))
 
 
+def unknown_exporters(environ: Mapping[str, str]) -> list[str]:
+    """Names in ``OTEL_TRACES_EXPORTER`` that nothing installed has."""
+    known = _OWN_NAMES.union(installed_names(_EXPORTER_GROUP))
+    return [name for name in exporter_names(environ, "traces") if name not in known]
+
+
 def _exporter(name: str) -> SpanExporter | None:
     found = _found(_EXPORTER_GROUP, name)
     if found is None:

@@ -110,3 +110,19 @@ def test_a_sampler_of_others_decides_what_is_exported_and_not_what_is_stored(lau
     )
     assert done.stdout == "GymIdGenerator\n"
     assert launches.lines() == 1
+
+
+def test_logs_are_exported_where_the_environment_asks_for_them(launches: Launches, tmp_path: Path):
+    (tmp_path / "logging_program.py").write_text("import logging\nlogging.warning('said by the program')\n")
+    settings = {
+        **OURS,
+        "OTEL_GYM": "1",
+        "OTEL_GYM_DIR": str(launches.directory),
+        "OTEL_LOGS_EXPORTER": "console",
+        "OTEL_PYTHON_LOGGING_AUTO_INSTRUMENTATION_ENABLED": "true",
+    }
+    done = launches.run("opentelemetry-instrument", "python", "logging_program.py", **settings)
+    assert '"body": "said by the program"' in done.stdout
+    wrong = launches.instrumented("genai_spans.py", **OURS, OTEL_LOGS_EXPORTER="consol")
+    assert wrong.stderr.count("logs are not exported: RuntimeError: Requested component 'consol' not found") == 1
+    assert launches.lines() == 1

@@ -6,10 +6,12 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from otel_gym.bootstrap import begin
@@ -18,6 +20,7 @@ from otel_gym.bootstrap.child import other_releases
 from otel_gym.capture.instrumentors import INSTRUMENTORS
 from otel_gym.views.model_calls import model_call_records
 
+from ..otlp.receivers import http_receiver
 from .conftest import BIN, LIBRARIES, PROGRAMS, Launches, site_packages
 
 RUN_ID = re.compile(r"run (\d{8}T\d{6}Z-[0-9a-f]{4}), spans go to (.*)\n")
@@ -150,6 +153,50 @@ def test_a_program_with_opentelemetry_of_its_own_uses_its_own(launches: Launches
     assert_one_call(launches)
     program = "import httpx, opentelemetry.sdk.trace as t, sys; print(t.__file__.startswith(sys.prefix))"
     assert launches.traced(python, "-c", program).stdout == "True\n"
+
+
+def test_a_program_may_use_our_api_without_having_it_installed(launches: Launches, bare_python: Path):
+    program = "import otel_gym\nwith otel_gym.rollout(7, 0) as rollout:\n    rollout.record_reward(1.0)"
+    done = launches.traced(bare_python, "-c", program, NEMO_GYM_CONFIG_PATH="agent_server")
+    assert done.returncode == 0, done.stderr
+    (span,) = launches.spans()
+    assert (span.name, span.attributes["gym.reward"]) == ("rollout", 1.0)
+    assert span.resource["service.name"] == "agent_server"
+
+
+def test_spans_of_a_program_that_has_nothing_installed_go_over_otlp_too(launches: Launches, bare_python: Path):
+    with http_receiver() as received:
+        endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+        done = launches.traced(bare_python, PROGRAMS / "served_call.py", **endpoint)
+    assert done.returncode == 0 and done.stderr.count("\n") == 1, done.stderr
+    assert_one_call(launches)
+    assert sorted(received.names()) == ["POST /v1/chat/completions", "chat m"]
+
+
+def test_each_worker_of_a_server_is_traced(launches: Launches, bare_python: Path, tmp_path: Path):
+    source = (PROGRAMS / "served_call.py").read_text()
+    (tmp_path / "served.py").write_text(source[: source.index("with socket")])
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    command = [bare_python, "-m", "uvicorn", "served:app", "--port", port, "--workers", "2", "--log-level", "warning"]
+    run = [BIN / "otel-gym", "run", "--dir", launches.directory, "--", *command]
+    process = subprocess.Popen(list(map(str, run)), cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        url = f"http://127.0.0.1:{port}/ng-rollout/7-0/v1/chat/completions"
+        with httpx.Client(transport=httpx.HTTPTransport(retries=10), trust_env=False, timeout=30) as client:
+            assert client.post(url, json={"model": "m", "messages": []}).status_code == 200
+        process.terminate()
+        process.wait(30)
+    finally:
+        process.kill()
+    assert sorted(span.name for span in launches.spans()) == ["POST /v1/chat/completions", "chat m"]
+
+
+def test_a_home_that_cannot_be_written_is_no_obstacle(launches: Launches, bare_python: Path, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    done = launches.traced(bare_python, PROGRAMS / "served_call.py", XDG_CACHE_HOME=str(tmp_path / "file"))
+    assert done.stdout.startswith("200 m"), done.stderr
+    assert_one_call(launches)
 
 
 def own_api(python: Path, version: str) -> Path:
