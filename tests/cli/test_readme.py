@@ -29,7 +29,7 @@ def blocks(language: str, page: str = "README.md") -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "commands"), [("README.md", 11), ("docs/cli.md", 1)])
+@pytest.mark.parametrize(("page", "commands"), [("README.md", 12), ("docs/cli.md", 1)])
 def test_reading_commands_work_as_shown(
     page: str, commands: int, example_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: list[bytes]
 ) -> None:
@@ -39,16 +39,16 @@ def test_reading_commands_work_as_shown(
             file.unlink()
     monkeypatch.chdir(tmp_path)
     lines = [line for block in blocks("sh", page) for line in block.splitlines() if line.startswith("otel-gym")]
-    reading = [line for line in lines if " proxy " not in line]
+    reading = [line for line in lines if " proxy " not in line and " run " not in line]
     assert len(reading) == commands
     for line in reading:
         result = CliRunner().invoke(app, shlex.split(line)[1:])
         assert result.exit_code == 0, (line, result.stderr)
-    (query,) = (block for block in blocks("python", page) if "duckdb" in block)
-    exec(query, {})
+    for query in (block for block in blocks("python", page) if "duckdb" in block):
+        exec(query, {})
 
 
-def test_recipes_1_and_2_pasted_in_order_gave_a_rollout_without_calls(
+def test_proxy_and_rollout_recipes_pasted_in_order_gave_a_rollout_without_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -65,7 +65,7 @@ def test_recipes_1_and_2_pasted_in_order_gave_a_rollout_without_calls(
     assert (row["run_id"], row["rollout_id"], row["calls"], row["reward"]) == ("training-step-7", "12-0", 1, 1.0)
 
 
-def test_recipes_1_and_2_called_their_rollouts_alike_and_the_second_had_two_calls() -> None:
+def test_recipes_called_their_rollouts_alike_and_the_second_had_two_calls() -> None:
     text = (ROOT / "README.md").read_text()
     recipes = text[text.index("### 1.") : text.index("### 4.")]
     named = re.findall(r"/ng-rollout/(\d+-\d+)/", recipes)
@@ -73,12 +73,14 @@ def test_recipes_1_and_2_called_their_rollouts_alike_and_the_second_had_two_call
     assert (len(named), len(set(named))) == (3, 3)
 
 
-def test_recipe_3_had_no_route_and_nothing_to_start_it_with(tmp_path: Path) -> None:
-    (server,) = (block for block in blocks("python") if "instrument_app" in block)
-    (start,) = (block for block in blocks("sh") if "uvicorn" in block)
+@pytest.mark.parametrize("way", ["otel-gym run", "opentelemetry-instrument"])
+def test_a_server_that_knows_nothing_of_tracing_is_captured_as_the_first_recipe_says(tmp_path: Path, way: str) -> None:
+    (server,) = (block for block in blocks("python") if "FastAPI()" in block)
+    (start,) = (block for block in blocks("sh") if way in block)
+    assert "otel_gym" not in server
     (tmp_path / "model_server.py").write_text(server)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    environment = {**clean, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = {**clean, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     command = f"exec env {start.replace('8001', port)}"
