@@ -12,11 +12,13 @@ from otel_gym.cli.importing import said
 from otel_gym.conventions import UNASSIGNED
 from otel_gym.ingest.jaeger import spans_of_jaeger
 from otel_gym.ingest.otlp.files import NotOtlpError, OfJson, received_of_file
-from otel_gym.ingest.otlp.importing import OtlpImport
+from otel_gym.ingest.otlp.importing import OtlpImport, grew_out_of_another, with_whole_bodies
 from otel_gym.ingest.otlp.json_text import spans_of_json
 from otel_gym.ingest.otlp.urls import UrlError, fetched, is_url
 from otel_gym.ingest.spans import Written
 from otel_gym.settings import Settings
+from otel_gym.store.layout import is_store
+from otel_gym.store.reader import Store, StoreError
 from otel_gym.store.repair import Damage
 from otel_gym.tracing.otlp.plan import shown_url
 
@@ -47,7 +49,9 @@ class ImportOtlp:
             except UrlError as problem:
                 raise CommandError(str(problem)) from None
             name = shown_url(place) if is_url(place) else place
-            if path.is_dir():
+            if path.is_dir() and is_store(path):
+                self._read_store(path)
+            elif path.is_dir():
                 for file in _files_below(path):
                     self._read(file, str(file), lambda problem: self._damage.append(str(problem)))
             else:
@@ -61,11 +65,24 @@ class ImportOtlp:
 
         try:
             for received in received_of_file(path, report, self._of_json):
+                if any(map(grew_out_of_another, received.spans)):
+                    self._read_store(path)
+                    return
                 self._importing.take(received.spans)
         except NotOtlpError as problem:
             on_other(NotOtlpError(str(problem).replace(str(path), name, 1)))
         except FileNotFoundError:
             on_other(FileNotFoundError(f"{name}: no such file or folder"))
+
+    def _read_store(self, path: Path) -> None:
+        """A store of ours, or a file of one: requests that grew, and media, are put together first."""
+        try:
+            store = Store(path)
+        except StoreError as problem:
+            raise CommandError(str(problem)) from None
+        for rollout in store.rollouts():
+            self._importing.take(map(with_whole_bodies, rollout.spans))
+        self._damage += map(str, store.damage)
 
 
 def _cannot_be_done(problem: Exception) -> None:

@@ -38,6 +38,8 @@ def receive(
 
     with said_failures():
         settings = said_settings()
+        if settings.enabled is False:
+            raise CommandError("OTEL_GYM=0: what comes would not be stored; unset it to receive")
         store = directory or settings.directory
         try:
             check_store_folder(store)

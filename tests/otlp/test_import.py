@@ -315,3 +315,19 @@ def test_what_jaeger_says_is_wrong_is_told(take: Import, tmp_path: Path) -> None
     said = {"data": None, "errors": [{"code": 500, "msg": "no storage"}]}
     result = take(written(tmp_path / "jaeger.json", said), source="jaeger")
     assert result.exit_code == 2 and "no storage" in result.stderr
+
+
+def test_a_store_is_imported_whole_also_where_its_requests_grew(take: Import, store: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    bodies = ['{"m":[' + ",".join(f'"{"x" * 2000} {n}"' for n in range(count)) + "]}" for count in (5, 6, 7)]
+    said = [{"gym.rollout.id": "1-0", "gym.request.body": body} for body in bodies]
+    whole = written(
+        tmp_path / "whole.json", in_hex(request(*(span(n, attributes=each) for n, each in enumerate(said, 1))))
+    )
+    assert CliRunner().invoke(app, ["import", "otlp", str(whole), "--dir", str(source)]).exit_code == 0
+    [file] = source.glob("spans/*/*.jsonl")
+    assert b"gym.request.body.base" in file.read_bytes()
+    for path, expected in ((file, "1-0: 3 new spans\n"), (source, "1-0: nothing new\n"), (whole, "1-0: nothing new\n")):
+        result = take(path)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, expected, "")
+    assert [each.body("gym.request.body") for each in spans_by_rollout(store)["1-0"]] == bodies

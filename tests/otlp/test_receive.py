@@ -5,9 +5,14 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
 import signal
+import subprocess
+import sys
+import time
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -193,29 +198,27 @@ def test_spans_with_ids_that_are_none_are_refused_and_counted(receive: Receive) 
     assert json.loads(counts.read_bytes()) == {"refused_spans": 5}
 
 
-@pytest.mark.parametrize(
-    ("content", "headers", "status"),
-    [
-        (b"\xff\xff\xff", {}, 400),
-        (b"no json", JSON, 400),
-        (b"[]", JSON, 400),
-        (b'{"resourceSpans": 5}', JSON, 400),
-        (b"hello", {"content-encoding": "gzip"}, 400),
-        (gzip.compress(b"\x00" * 100_000)[:-20], {"content-encoding": "gzip"}, 400),
-        (b"", {"content-type": "text/plain"}, 415),
-        (b"", {"content-encoding": "br"}, 415),
-        (b"", {}, 200),
-        (b"{}", JSON, 200),
-    ],
-)
-def test_a_body_that_is_no_message_is_said_so(
-    receive: Receive, content: bytes, headers: dict[str, str], status: int
-) -> None:
+BODIES: list[tuple[bytes, dict[str, str], int]] = [
+    (b"\xff\xff\xff", {}, 400),
+    (b"no json", JSON, 400),
+    (b"[]", JSON, 400),
+    (b'{"resourceSpans": 5}', JSON, 400),
+    (b"hello", {"content-encoding": "gzip"}, 400),
+    (gzip.compress(b"\x00" * 100_000)[:-20], {"content-encoding": "gzip"}, 400),
+    (b"", {"content-type": "text/plain"}, 415),
+    (b"", {"content-encoding": "br"}, 415),
+    (b"", {}, 200),
+    (b"{}", JSON, 200),
+]
+
+
+def test_a_body_that_is_no_message_is_said_so(receive: Receive) -> None:
     receiver = receive()
-    response = httpx.post(receiver.traces, content=content, headers=PROTOBUF | headers)
-    assert response.status_code == status
-    if status != 200 and headers is not JSON:
-        assert Status.FromString(response.content).message
+    for content, headers, status in BODIES:
+        response = httpx.post(receiver.traces, content=content, headers=PROTOBUF | headers)
+        assert response.status_code == status, (content, headers)
+        if status != 200 and headers is not JSON:
+            assert Status.FromString(response.content).message
     assert post(receiver, request(span(1, attributes={"gym.rollout.id": "1-0"}))).status_code == 200
     assert receiver.stop()[0] == 0
 
@@ -307,3 +310,65 @@ def test_requests_that_grow_are_stored_once(receive: Receive) -> None:
     assert file.stat().st_size < len("".join(bodies))
     stored = spans_by_rollout(receiver.directory)["1-0"]
     assert [each.body("gym.request.body") for each in stored] == bodies
+
+
+def test_with_the_sealed_form_ended_rollouts_become_parquet(receive: Receive) -> None:
+    receiver = receive(OTEL_GYM_FORMAT="parquet")
+    ids = {"gym.rollout.id": "1-0"}
+    post(receiver, request(span(1, name="rollout", attributes=ids), span(2, parent=1)))
+    deadline = time.monotonic() + 20
+    while not any(receiver.directory.glob("parquet/*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert any(receiver.directory.glob("parquet/*.parquet"))
+    post(receiver, request(span(3, parent=1)))
+    receiver.stop()
+    assert [each.name for each in spans_by_rollout(receiver.directory)["1-0"]] == ["rollout", "span 2", "span 3"]
+    assert not any(receiver.directory.glob("spans/*/*.jsonl"))
+
+
+@pytest.mark.parametrize("option", ["--http", "--grpc"])
+def test_a_port_that_is_taken_ends_with_2(receive: Receive, tmp_path: Path, option: str) -> None:
+    receiver = receive()
+    taken = (receiver.http if option == "--http" else receiver.grpc).rpartition(":")[2]
+    ports = {"--http": "0", "--grpc": "0"} | {option: taken}
+    arguments = [text for pair in ports.items() for text in pair]
+    command = [sys.executable, "-m", "otel_gym.cli", "receive", *arguments, "--dir", str(tmp_path / "other")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and f"give another {option}" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_when_turned_off_nothing_is_received(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "otel_gym.cli", "receive", "--http", "0", "--grpc", "0", "--dir", str(tmp_path)]
+    done = subprocess.run(command, env=os.environ | {"OTEL_GYM": "0"}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "OTEL_GYM=0" in done.stderr
+
+
+def test_many_senders_at_a_time_are_all_told(receive: Receive) -> None:
+    receiver = receive()
+    channel = grpc.insecure_channel(receiver.grpc)
+    stub = TraceServiceStub(channel)
+
+    def one(number: int) -> None:
+        message = request(span(number, attributes={"gym.rollout.id": f"{number % 5}-0", "text": "x" * 20_000}))
+        if number % 2:
+            assert post(receiver, message).status_code == 200
+        else:
+            stub.Export(message)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(one, range(1, 301)))
+    receiver.stop()
+    assert sum(map(len, spans_by_rollout(receiver.directory).values())) == 300
+
+
+def test_a_receiver_that_is_behind_asks_senders_to_wait(receive: Receive) -> None:
+    """Two large messages at a time are more than the room: one is taken, the other is told when to come again."""
+    receiver = receive(OTEL_GYM_QUEUE_BYTES="1000000")
+    message = request(*(span(n, attributes={"gym.rollout.id": "1-0", "t": "x" * 10_000}) for n in range(1, 1001)))
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: post(receiver, message), range(16)))
+    assert {answer.status_code for answer in answers} == {200, 503}
+    assert all(answer.headers["retry-after"] == "1" for answer in answers if answer.status_code == 503)
+    assert post(receiver, message).status_code == 200
+    receiver.stop()
+    assert len(spans_by_rollout(receiver.directory)["1-0"]) == 1000

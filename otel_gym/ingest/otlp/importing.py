@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from otel_gym.conventions import (
+    BODY_BASE,
+    BODY_BLOBS,
     BODY_BYTES,
     BODY_ENCODING,
     NEMO_ROLLOUT_ID,
@@ -140,6 +142,24 @@ class OtlpImport:
     def _write(self) -> None:
         for error in self._lines.write().values():
             raise error
+
+
+def grew_out_of_another(span: StoredSpan) -> bool:
+    """Whether its request is stored as what is new in it: it is whole only beside the span that it grew out of."""
+    return REQUEST_BODY + BODY_BASE in span.attributes
+
+
+def with_whole_bodies(span: StoredSpan) -> StoredSpan:
+    """A span of a store, on its way to another: media lies in the bodies again."""
+    attributes = dict(span.attributes)
+    for name in _BODIES:
+        if name + BODY_BLOBS in attributes and name in attributes:
+            try:
+                attributes[name] = span.body(name)
+                del attributes[name + BODY_BLOBS]
+            except BlobError:  # the store's damage says so
+                pass
+    return replace(span, attributes=attributes, blobs=None)
 
 
 def _state(span: StoredSpan) -> _State:

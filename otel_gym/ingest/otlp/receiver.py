@@ -21,14 +21,18 @@ from otel_gym.ingest.otlp.received import MalformedError, Received
 from otel_gym.ingest.otlp.room import Room
 from otel_gym.ingest.otlp.waiting import WaitingFile
 from otel_gym.settings import Settings
+from otel_gym.store.executions import is_root
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.content_policy import content_policy_from
 from otel_gym.tracing.encode import content_of
 from otel_gym.tracing.logs import log_once
+from otel_gym.tracing.sealing import Sealer
 
 SERVICE = "otel-gym-receive"
 # Messages that are decoded before what was made of them is written.
 _BATCH_BYTES = 4 * 1024 * 1024
+# How often is looked for rollouts to seal while nothing comes.
+_SEAL_S = 1.0
 
 
 class Verdict(Enum):
@@ -45,6 +49,8 @@ class Answer:
     refused: int = 0
     problem: str | None = None
 
+
+_FAILED = Answer(Verdict.NOT_WRITTEN, problem="the receiver failed, its log says how")
 
 Decode = Callable[[bytes], Received]
 Tell = Callable[[Answer], None]
@@ -82,6 +88,7 @@ class Receiver:
         self._cleaner = Cleaner(content_policy_from(settings, messages=True))
         self._filing = Filing()
         self._lines = Lines(self._writer)
+        self._sealer = Sealer(directory, settings.seal_after_s) if settings.format == "parquet" else None
         self._waiting = WaitingFile(lambda: StoreWriter(directory, SERVICE, sync=settings.syncs))
         self._messages: deque[_Message] = deque()
         self._condition = threading.Condition()
@@ -109,15 +116,27 @@ class Receiver:
             if messages is None:
                 break
             self._take(messages)
-            if self._waiting.tidy_in_s == 0.0:
-                self._waiting.tidy(self._filing.waiting)
+            self._keep_house()
         if self._waiting.tidy_in_s is not None:
             self._waiting.tidy(self._filing.waiting)
+        if self._sealer is not None:
+            self._sealer.finish(self._writer.name)
+
+    def _keep_house(self) -> None:
+        if self._waiting.tidy_in_s == 0.0:
+            self._waiting.tidy(self._filing.waiting)
+        if self._sealer is not None:
+            self._sealer.step(self._writer.name)
+
+    def _house_in_s(self) -> float | None:
+        """After which time without messages there is something to do; None: never."""
+        seals = self._sealer is not None and self._sealer.has_work()
+        return _SEAL_S if seals else self._waiting.tidy_in_s
 
     def _next(self) -> list[_Message] | None:
-        """As many as are decoded before the next write; None: the receiver is closed, and nothing is left."""
+        """As many as are decoded before the next write, perhaps none; None: it is closed, and nothing is left."""
         with self._condition:
-            self._condition.wait_for(lambda: self._messages or self._is_closing, self._waiting.tidy_in_s)
+            self._condition.wait_for(lambda: self._messages or self._is_closing, self._house_in_s())
             if not self._messages and self._is_closing:
                 return None
             messages: list[_Message] = []
@@ -128,6 +147,19 @@ class Receiver:
             return messages
 
     def _take(self, messages: list[_Message]) -> None:
+        try:
+            failed = self._stored(messages)
+        except Exception:  # whose fault it is nobody knows: all may try again
+            log_once("messages could not be written")
+            for message in messages:
+                message.answer = _FAILED
+            failed = {}
+        for message in messages:
+            self._tell(message, failed)
+        self._write_counts()
+
+    def _stored(self, messages: list[_Message]) -> dict[str, OSError]:
+        """By rollout what was in the way of writing its spans."""
         for message in messages:
             try:
                 self._file(message)
@@ -135,16 +167,14 @@ class Receiver:
                 message.answer = Answer(Verdict.MALFORMED, problem=str(error))
             except Exception:
                 log_once("a message could not be taken in")
-                message.answer = Answer(Verdict.NOT_WRITTEN, problem="the receiver failed, its log says how")
+                message.answer = _FAILED
         failed = self._lines.write()
         if failed:
             self._waiting.keep()
         waiting_failed = self._waiting.write()
         if waiting_failed is not None:
             failed[UNASSIGNED] = waiting_failed
-        for message in messages:
-            self._tell(message, failed)
-        self._write_counts()
+        return failed
 
     def _file(self, message: _Message) -> None:
         message.received = message.decode(message.content)
@@ -153,6 +183,10 @@ class Receiver:
         for each in filed:
             self._lines.add(each)
             message.places.add(each.rollout_id)
+            if self._sealer is not None:
+                self._sealer.written(each.rollout_id)
+                if is_root(each.span):
+                    self._sealer.ended(each.rollout_id)
         placed = {id(each.span) for each in filed}
         waiting = [span for span in spans if id(span) not in placed]
         for span in waiting:
