@@ -4,9 +4,10 @@
 
 Rollouts hold a root, steps, and in each step a model call and a tool call, with 600 B of content that no query reads.
 ``--odd`` of them ran twice under one id, so that each of their spans has to be placed by itself. Plain DuckDB gives the
-sums over all spans, without asking which of them count: what it takes is the least that any view could. All of the
-answer is timed: opening the store, making the views, the query; wall time, all cores, medians of rounds in turns. Our
-reader reads the same figures of a hundredth of the rollouts, and is reckoned up.
+sums over all spans, without asking which of them count: what it takes is the least that any view could. The query of
+docs/store.md asks plain DuckDB which of them count, as far as SQL alone can say it. The whole answer is timed: opening
+the store, making the views, the query; wall time, all cores, medians of rounds in turns. Our reader reads the same
+figures of a hundredth of the rollouts, and is reckoned up.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import statistics
 import sys
 import tempfile
@@ -32,7 +34,8 @@ from otel_gym.views.summary import summarize_rollout
 from parquet import CONTENT_CHARACTERS, Source
 from table import Figure, print_table
 
-FACTOR_GOAL, SECONDS_GOAL, READER_GOAL = 12.0, 10.0, 10.0
+SECONDS_GOAL, READER_GOAL, PAGE_GOAL = 10.0, 10.0, 1.0
+PAGE = Path(__file__).parent.parent / "docs" / "store.md"
 FIRST_NS = 1_790_000_000 * 10**9
 ROLLOUTS_OF_A_PART = 1000
 
@@ -114,6 +117,7 @@ class Rollouts:
             "parent_span_id": parent,
             "name": name,
             "kind": "INTERNAL",
+            "scope": "otel_gym",
             "start_ns": start,
             "end_ns": start + length,
             "status": "UNSET",
@@ -168,12 +172,22 @@ def figures(store: Path, rounds: int, odd: int) -> list[Figure]:
         took = statistics.median(our for our, _ in times)
         factor = statistics.median(our / their for our, their in times)
         value = f"{took:.2f} s, {factor:.1f} × plain DuckDB"
-        ok = took <= SECONDS_GOAL and factor <= FACTOR_GOAL
-        found.append(Figure(name, value, f"≤ {SECONDS_GOAL:.0f} s, ≤ {FACTOR_GOAL:.0f} ×", ok))
+        found.append(Figure(name, value, f"≤ {SECONDS_GOAL:.0f} s", took <= SECONDS_GOAL))
         if not odd:
             same = sums(ask(store, ours)) == sums(plain(store, theirs))
             found.append(Figure(f"{name}: the same sums", "yes" if same else "no", "yes", same))
     return found
+
+
+def page_figure(store: Path, rounds: int) -> Figure:
+    """Calls, tokens and reward of each rollout that counts."""
+    [text] = re.findall(r'duckdb\.sql\("""(.*?)"""\)', PAGE.read_text(), re.DOTALL)
+    theirs = text.replace("read_parquet('otel_gym_store/parquet')", "{parquet}")
+    ours = "SELECT run_id, rollout_id, calls, input_tokens, reward FROM rollouts ORDER BY ALL"
+    factors = [seconds(plain, store, theirs) / seconds(ask, store, ours) for _ in range(rounds)]
+    factor = statistics.median(factors)
+    name = "calls, tokens, reward by rollout: the query of docs/store.md / query"
+    return Figure(name, f"{factor:.1f} ×", f"≥ {PAGE_GOAL:.0f} ×", factor >= PAGE_GOAL)
 
 
 def reader_figure(store: Path, rollouts: int) -> Figure:
@@ -199,6 +213,7 @@ def main() -> int:
         write_store(store, options.spans, options.rollouts, options.odd)
         found = [Figure("store", f"{options.spans:,} spans, {options.rollouts:,} rollouts, {options.odd} % ran twice")]
         found += figures(store, options.rounds, options.odd)
+        found.append(page_figure(store, options.rounds))
         found.append(reader_figure(store, options.rollouts))
     return print_table(found)
 

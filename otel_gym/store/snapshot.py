@@ -43,7 +43,7 @@ def snapshot(path: Path, folder: Path) -> Snapshot:
     if path.suffix == ".parquet" or (path.is_dir() and any(path.glob("*.parquet"))):
         return Snapshot(sealed=[path] if path.is_file() else sorted(path.glob("*.parquet")))
     rows = (row_of_span(span, rollout.rollout_id) for rollout in store.rollouts() for span in rollout.spans)
-    made = _written(rows, folder / "lines.parquet")
+    made = write_rows(rows, folder / "lines.parquet")
     return Snapshot(made=made, damage=store.damage)
 
 
@@ -51,7 +51,7 @@ def _of_store(path: Path, folder: Path) -> Snapshot:
     """In the order in which spans move: what leaves one place while it is read is in the next one already."""
     found = Snapshot()
     for rows, name in ((_open_rows(path, found.damage), "open"), (_packed_rows(path, found.damage), "packed")):
-        found.made += _written(_each_once(rows), folder / f"{name}.parquet")
+        found.made += write_rows(_each_once(rows), folder / f"{name}.parquet")
     done = seal_rest(path, folder)
     found.damage += done.damage
     found.made += part_paths(folder)
@@ -83,7 +83,7 @@ def _each_once(rows: Iterable[Row]) -> Iterator[Row]:
             yield row
 
 
-def _written(rows: Iterable[Row], path: Path) -> list[Path]:
+def write_rows(rows: Iterable[Row], path: Path) -> list[Path]:
     """The file, where there is a row. Not sorted, as parts are, since all rows would have to be at hand for that."""
     writer: pq.ParquetWriter | None = None
     for some in _groups(rows):

@@ -11,23 +11,30 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from otel_gym.store.repair import Damage
+from otel_gym.store.rows import ROLLOUT, span_of_row
 from otel_gym.store.schema import SCHEMA as SPANS
-from otel_gym.store.snapshot import Snapshot, snapshot
+from otel_gym.store.schema import rows_of_batch
+from otel_gym.store.snapshot import Snapshot, snapshot, write_rows
+from otel_gym.store.span import StoredSpan
 from otel_gym.views import query_sql as sql
 from otel_gym.views.query_tables import (
     EXECUTIONS,
+    IDS,
     PLACED,
     PLACES,
     Places,
     Row,
+    Told,
     easy_places,
     hard_places,
+    is_read_otherwise,
     span_of_cells,
     table,
     without_superseded,
@@ -74,7 +81,7 @@ class Query:
         try:
             _make_spans(self._connection, found)
             if _ASKS_FOR_PLACES.search(text):
-                _make_views(self._connection, text, every)
+                _make_views(self._connection, text, every, folder)
             self._connection.execute("SET lock_configuration = true")
             self._select = select
             self.columns: list[str] = list(self._connection.sql(select).columns)
@@ -165,11 +172,13 @@ def _make_table(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table
     connection.unregister("made")
 
 
-def _make_views(connection: duckdb.DuckDBPyConnection, text: str, every: bool) -> None:
-    pairs = connection.execute("SELECT run_id, rollout_id FROM spans GROUP BY ALL").fetchall()
+def _make_views(connection: duckdb.DuckDBPyConnection, text: str, every: bool, folder: Path) -> None:
+    told = _tell(connection, folder)
+    pairs = connection.execute(sql.PAIRS).fetchall()
     marks = connection.execute(sql.MARKS).fetchall()
     found = easy_places(pairs, [(cells[0], span_of_cells((*cells[1:], None))) for cells in marks])
-    placed = _place_hard(connection, found)
+    placed = [*told.placed, *_place_hard(connection, found)]
+    found.executions += told.executions
     without_superseded(found.places, placed, found.executions)
     for name, rows, schema in (
         ("places", found.places, PLACES),
@@ -179,11 +188,42 @@ def _make_views(connection: duckdb.DuckDBPyConnection, text: str, every: bool) -
         _make_table(connection, f"{sql.SCHEMA}.{name}", table(rows, schema))
     connection.execute(sql.placed_spans(bool(placed)))
     connection.execute(sql.TIMELESS)
-    connection.execute(sql.NO_CALLS)
+    _make_table(connection, f"{sql.SCHEMA}.no_calls", table(told.no_calls, IDS))
     if _ASKS_FOR_CALLS.search(text):
-        _leave_out_calls(connection)
+        connection.execute(sql.ABOVE)
+        if _number(connection, f"SELECT count(*) FROM {sql.SCHEMA}.above"):
+            connection.execute(sql.LINKS)
+            connection.execute(sql.ABOVE_CAPTURED)
     for view in sql.views(every):
         connection.execute(view)
+
+
+def _tell(connection: duckdb.DuckDBPyConnection, folder: Path) -> Told:
+    """Reads the rollouts of which SQL cannot say what their spans and calls are, and writes them as they are read."""
+    connection.execute(f"CREATE TABLE {sql.SCHEMA}.shapes AS {sql.SHAPES}")
+    connection.execute(sql.NOTHING_CHANGED)
+    columns = [field.name for field in SPANS]
+    if _number(connection, f"SELECT count(*) FROM {sql.SCHEMA}.shapes"):
+        for _, span in list(_read_spans(connection, sql.shape_rows(columns))):
+            if is_read_otherwise(span):
+                connection.execute(sql.CHANGED, [span.trace_id, span.span_id])
+    connection.execute(sql.TOLD)
+    told = Told()
+    scan = None
+    if _number(connection, f"SELECT count(*) FROM {sql.SCHEMA}.told"):
+        spans = _read_spans(connection, sql.told_rows(columns))
+        by_rollout = groupby(spans, key=itemgetter(0))
+        rows = (row for name, pairs in by_rollout for row in told.rows(name, [span for _, span in pairs]))
+        [path] = write_rows(rows, folder / "told.parquet")
+        scan = f"SELECT * FROM read_parquet([{_list([path])}], hive_partitioning = false)"
+    connection.execute(sql.gym_spans(scan))
+    return told
+
+
+def _read_spans(connection: duckdb.DuckDBPyConnection, text: str) -> Iterator[tuple[str, StoredSpan]]:
+    """Each span, and where it is filed."""
+    for batch in connection.sql(text).to_arrow_reader(_FETCHED):
+        yield from ((row[ROLLOUT], span_of_row(row)) for row in rows_of_batch(batch))
 
 
 def _place_hard(connection: duckdb.DuckDBPyConnection, found: Places) -> list[Row]:
@@ -204,19 +244,6 @@ def _place_hard(connection: duckdb.DuckDBPyConnection, found: Places) -> list[Ro
 def _fetched(cursor: Any) -> Iterator[tuple[Any, ...]]:
     while some := cursor.fetchmany(_FETCHED):
         yield from some
-
-
-def _leave_out_calls(connection: duckdb.DuckDBPyConnection) -> None:
-    """Notes which spans that ask a model are no calls of their own, as ``views.layers`` tells them."""
-    connection.execute(sql.ASKED)
-    if _number(connection, sql.UNANSWERED):
-        connection.execute(sql.UNANSWERED_NO_CALLS)
-    connection.execute(sql.ABOVE)
-    if _number(connection, f"SELECT count(*) FROM {sql.SCHEMA}.above"):
-        connection.execute(sql.LINKS)
-        connection.execute(sql.ABOVE_CAPTURED)
-    if _number(connection, sql.UNCAPTURED):
-        connection.execute(sql.TOLD_BY_CAPTURED)
 
 
 def _list(paths: Sequence[Path]) -> str:

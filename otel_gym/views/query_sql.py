@@ -11,7 +11,7 @@ from otel_gym.conventions import (
     REWARD_SPAN,
     REWARD_TIME,
     ROLLOUT_SPAN,
-    SOURCE,
+    SCOPE_NAME,
     TIME_KNOWN,
 )
 
@@ -54,10 +54,63 @@ def losers_of(scan: int) -> str:
         WHERE scan = {scan} AND place > 1"""
 
 
+# --- spans as the readers read them
+
+_INFERENCE = "('chat', 'generate_content', 'text_completion')"
+_OTHERS = f"FROM spans WHERE scope IS DISTINCT FROM '{SCOPE_NAME}'"
+_SHAPE = """scope, name, operation, status, events IS NOT NULL AS has_events,
+    coalesce(json_keys(attributes)::VARCHAR, '') AS keys"""
+
+# Of the spans of others one of each shape, by whose reading it is told how the rest is read.
+SHAPES = f"SELECT {_SHAPE}, min((trace_id, span_id)) AS first {_OTHERS} GROUP BY ALL"
+
+
+def shape_rows(columns: Sequence[str]) -> str:
+    return f"""SELECT {", ".join(columns)} FROM spans
+        WHERE (trace_id, span_id) IN (SELECT first FROM {SCHEMA}.shapes) AND scope IS DISTINCT FROM '{SCOPE_NAME}'"""
+
+
+# Rollouts of which the readers' own code has to say what their spans and calls are: with spans of others that it
+# changes, or with calls that were not captured, where several spans may tell of one.
+TOLD = f"""CREATE TABLE {SCHEMA}.told AS
+    SELECT DISTINCT rollout_id FROM (SELECT rollout_id, {_SHAPE} {_OTHERS}) AS s
+    SEMI JOIN {SCHEMA}.changed AS c ON s.scope IS NOT DISTINCT FROM c.scope AND s.name = c.name
+        AND s.operation IS NOT DISTINCT FROM c.operation AND s.status = c.status
+        AND s.has_events = c.has_events AND s.keys = c.keys
+    UNION
+    SELECT rollout_id FROM spans WHERE operation IN {_INFERENCE} GROUP BY rollout_id
+    HAVING bool_or(model_call_id IS NULL) AND (
+        bool_or(model_call_id IS NOT NULL) OR count(response_id) > count(DISTINCT response_id)
+        OR bool_or(response_id IS NULL AND input_tokens IS NULL AND output_tokens IS NULL
+                   AND cache_read_tokens IS NULL AND cache_write_tokens IS NULL AND reasoning_tokens IS NULL))
+    UNION
+    SELECT DISTINCT rollout_id FROM spans AS s
+    SEMI JOIN (SELECT rollout_id, trace_id, parent_span_id AS span_id FROM spans WHERE parent_span_id IS NOT NULL)
+    USING ({_IDS}) WHERE operation IN {_INFERENCE} AND model_call_id IS NULL"""
+
+CHANGED = f"INSERT INTO {SCHEMA}.changed FROM {SCHEMA}.shapes WHERE first = row(?::VARCHAR, ?::VARCHAR)"
+NOTHING_CHANGED = f"CREATE TABLE {SCHEMA}.changed AS FROM {SCHEMA}.shapes WHERE false"
+
+
+def told_rows(columns: Sequence[str]) -> str:
+    return f"""SELECT {", ".join(columns)} FROM spans SEMI JOIN {SCHEMA}.told USING (rollout_id)
+        ORDER BY rollout_id, start_ns, span_id"""
+
+
+def gym_spans(told: str | None) -> str:
+    """``told``: a scan of the spans of those rollouts, as they are read."""
+    rest = f"SELECT * FROM spans ANTI JOIN {SCHEMA}.told USING (rollout_id)"
+    either = "SELECT * FROM spans" if told is None else f"{rest} UNION ALL {told}"
+    return f"CREATE VIEW {SCHEMA}.gym_spans AS {either}"
+
+
 # --- which spans count
 
+PAIRS = f"SELECT run_id, rollout_id FROM spans ANTI JOIN {SCHEMA}.told USING (rollout_id) GROUP BY ALL"
+
 MARKS = f"""SELECT rollout_id, run_id, trace_id, span_id, parent_span_id, name, start_ns, end_ns, status, reward
-    FROM spans WHERE name IN ('{ROLLOUT_SPAN}', '{REWARD_SPAN}') ORDER BY rollout_id, start_ns, span_id"""
+    FROM spans ANTI JOIN {SCHEMA}.told USING (rollout_id)
+    WHERE name IN ('{ROLLOUT_SPAN}', '{REWARD_SPAN}') ORDER BY rollout_id, start_ns, span_id"""
 
 HARD_SPANS = f"""SELECT rollout_id, run_id, trace_id, span_id, parent_span_id, name, start_ns, end_ns, status, reward
     FROM spans SEMI JOIN {SCHEMA}.hard USING (rollout_id) ORDER BY rollout_id, start_ns, span_id"""
@@ -70,54 +123,21 @@ REWARD_TIMES = f"""SELECT trace_id, span_id, try_cast(json_extract_string(attrib
 def placed_spans(has_hard: bool) -> str:
     """Each span with its run, its execution, and whether it is of what does not count."""
     easy = f"""SELECT p.run_id, p.execution, NOT p.counts AS superseded, s.* EXCLUDE (run_id)
-        FROM spans AS s JOIN {SCHEMA}.places AS p
+        FROM {SCHEMA}.gym_spans AS s JOIN {SCHEMA}.places AS p
         ON p.rollout_id = s.rollout_id AND coalesce(p.named_run, '') = coalesce(s.run_id, '')"""
     hard = f"""SELECT p.run_id, p.execution, NOT p.counts AS superseded, s.* EXCLUDE (run_id)
-        FROM spans AS s JOIN {SCHEMA}.placed AS p USING ({_IDS})"""
+        FROM {SCHEMA}.gym_spans AS s JOIN {SCHEMA}.placed AS p USING ({_IDS})"""
     return f"CREATE VIEW {SCHEMA}.placed_spans AS {easy}" + (f" UNION ALL {hard}" if has_hard else "")
 
 
-# --- model calls: what ``views.layers`` says, in SQL
-
-_INFERENCE = "('chat', 'generate_content', 'text_completion')"
-_ANSWERS = (
-    "response_id",
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-)
-
-ASKED = f"""CREATE TABLE {SCHEMA}.asked AS
-    SELECT {_IDS}, run_id, execution, response_id, model_call_id IS NOT NULL AS captured,
-           coalesce({", ".join(f"{name}::VARCHAR" for name in _ANSWERS)}) IS NOT NULL AS answered
-    FROM {SCHEMA}.placed_spans WHERE operation IN {_INFERENCE}"""
+# --- captured calls above others: a call that was captured twice on its way is that of the inner capture
 
 NO_CALLS = f"CREATE TABLE {SCHEMA}.no_calls (rollout_id VARCHAR, trace_id VARCHAR, span_id VARCHAR)"
 
-UNANSWERED = f"SELECT count(*) FROM {SCHEMA}.asked WHERE NOT captured AND NOT answered"
-
-# An answer that no column says; or an ATIF document tells of a call that failed.
-_TOLD = f"""coalesce(s.attributes LIKE '%"gen_ai.usage.%' OR s.attributes LIKE '%"gen_ai.response.id":%'
-    OR ({_has(SOURCE).replace("attributes", "s.attributes")}
-        AND json_extract_string(s.attributes, '$."{SOURCE}"') = 'atif'
-        AND (s.status = 'ERROR' OR s.end_ns IS NULL)), false)"""
-
-UNANSWERED_NO_CALLS = f"""
-    CREATE TABLE {SCHEMA}.told AS SELECT {_IDS}, coalesce(s.attributes LIKE '%"gen_ai.usage.%'
-               OR s.attributes LIKE '%"gen_ai.response.id":%', false) AS answered
-        FROM spans AS s SEMI JOIN (FROM {SCHEMA}.asked WHERE NOT captured AND NOT answered) USING ({_IDS})
-        WHERE {_TOLD};
-    INSERT INTO {SCHEMA}.no_calls SELECT {_IDS} FROM {SCHEMA}.asked AS a
-        ANTI JOIN {SCHEMA}.told USING ({_IDS}) WHERE NOT a.captured AND NOT a.answered;
-    UPDATE {SCHEMA}.asked AS a SET answered = true FROM {SCHEMA}.told AS t
-        WHERE t.answered AND a.span_id = t.span_id AND a.trace_id = t.trace_id AND a.rollout_id = t.rollout_id"""
-
-# Those with spans below them; a captured call of today has none.
-ABOVE = f"""CREATE TABLE {SCHEMA}.above AS SELECT {_IDS} FROM {SCHEMA}.asked
+# Those with spans below them; nearly always there are none.
+ABOVE = f"""CREATE TABLE {SCHEMA}.above AS SELECT {_IDS} FROM spans ANTI JOIN {SCHEMA}.told USING (rollout_id)
     SEMI JOIN (SELECT rollout_id, trace_id, parent_span_id AS span_id FROM spans WHERE parent_span_id IS NOT NULL)
-    USING ({_IDS}) ANTI JOIN {SCHEMA}.no_calls USING ({_IDS})"""
+    USING ({_IDS}) WHERE operation IN {_INFERENCE} AND model_call_id IS NOT NULL"""
 
 LINKS = f"""CREATE TABLE {SCHEMA}.links AS
     SELECT {_IDS}, parent_span_id, model_call_id IS NOT NULL AS captured FROM spans
@@ -132,22 +152,11 @@ ABOVE_CAPTURED = f"""INSERT INTO {SCHEMA}.no_calls
     )
     SELECT DISTINCT rollout_id, trace_id, top FROM below WHERE captured"""
 
-UNCAPTURED = f"SELECT count(*) FROM {SCHEMA}.asked WHERE NOT captured"
-
-# Within one execution: a client's span that names the response of a captured call; or, where calls were captured, one
-# that tells of no answer.
-TOLD_BY_CAPTURED = f"""INSERT INTO {SCHEMA}.no_calls SELECT {_IDS} FROM {SCHEMA}.asked AS a
-    WHERE NOT captured AND EXISTS (
-        SELECT 1 FROM {SCHEMA}.asked AS c
-        WHERE c.captured AND c.rollout_id = a.rollout_id AND coalesce(c.run_id, '') = coalesce(a.run_id, '')
-          AND coalesce(c.execution, '') = coalesce(a.execution, '')
-          AND (NOT a.answered OR c.response_id = a.response_id))"""
-
 # --- the views
 
 # Spans of which their source gives no time: what stands there is that of the one before.
 TIMELESS = f"""CREATE TABLE {SCHEMA}.timeless AS
-    SELECT DISTINCT {_IDS} FROM spans WHERE attributes LIKE '%"{TIME_KNOWN}":false%'"""
+    SELECT DISTINCT {_IDS} FROM {SCHEMA}.gym_spans WHERE attributes LIKE '%"{TIME_KNOWN}":false%'"""
 
 _PLACE = ("run_id", "rollout_id", "execution", "superseded")
 _SPAN = ("trace_id", "span_id", "parent_span_id", "service", "step_index", "agent", "conversation_id")

@@ -15,9 +15,12 @@ import pyarrow as pa
 
 from otel_gym.conventions import REWARD, REWARD_SPAN, REWARD_TIME, ROLLOUT_SPAN, RUN_ID, UNASSIGNED
 from otel_gym.identity import indices_from_rollout_id
-from otel_gym.store.executions import Execution, by_run, executions_of, is_ambiguous
-from otel_gym.store.rows import status_name
+from otel_gym.store.executions import Execution, by_run, executions_of, ids_of, is_ambiguous
+from otel_gym.store.foreign import as_gym_span, as_gym_spans, dialect_of
+from otel_gym.store.reader import RolloutSpans
+from otel_gym.store.rows import AT, row_of_span, status_name
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
+from otel_gym.views.layers import asks_model, is_model_call, without_client_layer
 from otel_gym.views.rewards import reward_of
 
 _TEXT = pa.string()
@@ -37,6 +40,7 @@ PLACED = pa.schema(
         ("counts", pa.bool_()),
     ]
 )
+IDS = pa.schema([("rollout_id", _TEXT), ("trace_id", _TEXT), ("span_id", _TEXT)])
 EXECUTIONS = pa.schema(
     [
         ("run_id", _TEXT),
@@ -105,8 +109,9 @@ def easy_places(pairs: Iterable[_Pair], marks: Iterable[tuple[str, StoredSpan]])
         resolved = _resolved(rollout_id, runs)
         for run_id in {*resolved.values()}:
             of_run = [span for span in marked if resolved[span.run_id] == run_id]
-            [execution] = executions_of(of_run).all
-            row = _execution_row(run_id, rollout_id, execution, reward_of(executions_of(of_run), execution), True)
+            executions = executions_of(of_run)
+            [execution] = executions.all
+            row = _execution_row(run_id, rollout_id, execution, reward_of(executions, execution), True)
             found.executions.append(row)
             found.places += [
                 {"rollout_id": rollout_id, "named_run": name, "run_id": run_id, "execution": row["execution"]}
@@ -143,9 +148,12 @@ def _is_root(span: StoredSpan) -> bool:
 
 def hard_places(rollout_id: str, spans: list[StoredSpan]) -> tuple[list[Row], list[Row]]:
     """The rows of ``PLACED`` and ``EXECUTIONS`` for one rollout id. The spans in order of their start, then ids."""
+    return _places_of_runs(rollout_id, _as_named(spans) if rollout_id == UNASSIGNED else by_run(spans))
+
+
+def _places_of_runs(rollout_id: str, runs: Mapping[str | None, list[StoredSpan]]) -> tuple[list[Row], list[Row]]:
     placed: list[Row] = []
     executions: list[Row] = []
-    runs = _as_named(spans) if rollout_id == UNASSIGNED else by_run(spans)
     for run_id, of_run in runs.items():
         found = executions_of(of_run)
         certain = rollout_id == UNASSIGNED or not is_ambiguous(run_id, runs)
@@ -156,6 +164,51 @@ def hard_places(rollout_id: str, spans: list[StoredSpan]) -> tuple[list[Row], li
             placed += _placed(each.spans, rollout_id, run_id, row["execution"], counts)
         placed += _placed(found.ambiguous, rollout_id, run_id, None, False)
     return placed, executions
+
+
+def is_read_otherwise(span: StoredSpan) -> bool:
+    """Whether readers find in a span of others what its columns do not say."""
+    dialect = dialect_of(span)
+    if dialect is not None and dialect.gather is not None:
+        return True
+    read = as_gym_span(span)
+    if read.attributes == span.attributes:
+        return False
+    before, after = row_of_span(span, ""), row_of_span(read, "")
+    ignored = _NOT_IN_COLUMNS if asks_model(read) else _NOT_IN_COLUMNS | {AT["error_category"]}
+    return any(one != other for n, (one, other) in enumerate(zip(before, after, strict=True)) if n not in ignored)
+
+
+_NOT_IN_COLUMNS = {AT[name] for name in ("attributes", "events", "links", "resource", "exact")}
+
+
+@dataclass(slots=True)
+class Told:
+    """What the readers' own code says of rollouts: where each span stands, and which are no calls of their own."""
+
+    placed: list[Row] = field(default_factory=list)
+    executions: list[Row] = field(default_factory=list)
+    no_calls: list[Row] = field(default_factory=list)
+
+    def rows(self, rollout_id: str, spans: list[StoredSpan]) -> Iterator[list[Any]]:
+        """The rows of one rollout id's spans as readers read them."""
+        runs = _as_named(spans) if rollout_id == UNASSIGNED else by_run(spans)
+        read = {run_id: as_gym_spans(of_run) for run_id, of_run in runs.items()}
+        placed, executions = _places_of_runs(rollout_id, read)
+        self.placed += placed
+        self.executions += executions
+        for run_id, of_run in read.items():
+            found = executions_of(of_run)
+            for some in (*(each.spans for each in found.all), found.ambiguous):
+                counted = without_client_layer(RolloutSpans(run_id, rollout_id, some)).spans
+                calls = {ids_of(span): span for span in counted}
+                for span in some:
+                    counting = calls.get(ids_of(span), span)
+                    if asks_model(span) and not (ids_of(span) in calls and is_model_call(counting)):
+                        self.no_calls.append(
+                            {"rollout_id": rollout_id, "trace_id": span.trace_id, "span_id": span.span_id}
+                        )
+                    yield row_of_span(counting, rollout_id)
 
 
 def _as_named(spans: Iterable[StoredSpan]) -> dict[str | None, list[StoredSpan]]:

@@ -14,6 +14,7 @@ WRITER = "policy.elsewhere.1.{:08x}"
 
 def span(span_id: str, name: str, start: int, end: int | None, rollout_id: str, **said: Any) -> StoredSpan:
     run, parent, status = said.pop("run", None), said.pop("parent", None), said.pop("status", 0)
+    scope = said.pop("scope", "otel_gym")
     attributes = {"gym.rollout.id": rollout_id} | ({} if run is None else {"gym.run.id": run})
     attributes |= {name.replace("__", "."): value for name, value in said.items()}
     return StoredSpan(
@@ -27,7 +28,7 @@ def span(span_id: str, name: str, start: int, end: int | None, rollout_id: str, 
         attributes,
         status=status,
         resource={"service.name": "policy"},
-        scope_name="otel_gym",
+        scope_name=scope,
     )
 
 
@@ -99,7 +100,12 @@ class RandomRollouts:
             tokens = {"gen_ai__usage__prompt_tokens": 5}
         captured = {"gym__model_call__id": self._id(), **answer, **tokens}
         shape = chance.choice(["captured", "captured", "client", "both", "between"])
-        outer = span(self._id(), "chat m", start, end, rollout_id, run=run, parent=parent, **said, **answer, **tokens)
+        by_client: dict[str, Any] = {"scope": chance.choice([None, "otel_gym", "opentelemetry.instrumentation.x"])}
+        if chance.random() < 0.2:  # OpenInference
+            by_client |= {"openinference__span__kind": "LLM", "llm__token_count__prompt": chance.randrange(100)}
+        told = {**by_client, **answer, **tokens} if "openinference__span__kind" in by_client else {**by_client, **said}
+        told |= {**answer, **tokens}
+        outer = span(self._id(), "chat m", start, end, rollout_id, run=run, parent=parent, **told)
         if shape == "client":
             return [outer]
         above, spans = parent, []

@@ -45,13 +45,23 @@ def by_reader(store: Path, *, every: bool) -> list[tuple[Any, ...]]:
     opened = open_store(store)
     calls = counted_calls(opened.rollouts(), LaterAttempts(opened), every=every)
     return sorted(
-        ((call.run_id, call.rollout_id, call.execution, call.call.span.span_id, call.superseded) for call in calls),
+        (
+            (
+                call.run_id,
+                call.rollout_id,
+                call.execution,
+                call.call.span.span_id,
+                call.superseded,
+                call.call.record.tokens_in,
+            )
+            for call in calls
+        ),
         key=repr,
     )
 
 
 def check(store: Path) -> None:
-    calls = "SELECT run_id, rollout_id, execution, span_id, superseded FROM model_calls"
+    calls = "SELECT run_id, rollout_id, execution, span_id, superseded, input_tokens FROM model_calls"
     assert sorted(ask(store, calls), key=repr) == by_reader(store, every=False)
     assert sorted(ask(store, calls, every=True), key=repr) == by_reader(store, every=True)
     summaries = mark_superseded(map(summarize_rollout, open_store(store).rollouts()))
