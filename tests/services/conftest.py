@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import httpx
 import pytest
 
 from otel_gym.store.reader import Store
+from otel_gym.views.model_calls import model_call_records
 
 BENCH = Path(__file__).parents[2] / "bench"
 
@@ -93,3 +95,25 @@ def awaited(ask: Callable[[], Any], seconds: float = 30) -> Any:
     while not (found := ask()) and time.monotonic() < deadline:
         time.sleep(0.2)
     return found
+
+
+def request_of(**span: Any) -> bytes:
+    """One span as an OTLP/JSON request; ``resource`` and ``attributes`` are plain dicts of strings."""
+    resource, attributes = span.pop("resource", {}), span.pop("attributes", {})
+    times = {"startTimeUnixNano": "1000000000", "endTimeUnixNano": "2000000000"}
+    one = {"name": "chat m", "traceId": "0" * 31 + "1", **times, **span, "attributes": typed(attributes)}
+    scope = {"scope": {"name": "test"}, "spans": [one]}
+    return json.dumps(
+        {"resourceSpans": [{"resource": {"attributes": typed(resource)}, "scopeSpans": [scope]}]}
+    ).encode()
+
+
+def typed(attributes: dict[str, str]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()]
+
+
+def records_of(store: Path) -> dict[str, list[dict[str, Any]]]:
+    return {
+        rollout.rollout_id: [record.model_dump(mode="json") for record in model_call_records(rollout)]
+        for rollout in Store(store).rollouts()
+    }

@@ -12,8 +12,7 @@ import pytest
 
 from otel_gym.store.reader import Store
 
-from .conftest import awaited, ids_of, needed, parts, post, post_store, services
-from .test_store import request_of
+from .conftest import awaited, ids_of, needed, parts, post, post_store, request_of, services
 
 JAEGER_ALONE = ("service::pipelines::traces/slim::exporters=[otlp_grpc/jaeger]",)
 

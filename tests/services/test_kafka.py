@@ -12,8 +12,7 @@ import pytest
 
 from otel_gym.store.reader import Store
 
-from .conftest import awaited, ids_of, lines_of, needed, parts, post, services
-from .test_store import records_of, request_of
+from .conftest import awaited, ids_of, lines_of, needed, parts, post, records_of, request_of, services
 
 ROLLOUTS, SPANS = 40, 3
 

@@ -11,8 +11,7 @@ import pytest
 
 from otel_gym.store.reader import Store
 
-from .conftest import awaited, lines_of, post, services
-from .test_store import request_of
+from .conftest import awaited, lines_of, post, request_of, services
 
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
 

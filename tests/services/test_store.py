@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import zlib
 from collections.abc import Iterator
@@ -14,9 +13,8 @@ from typer.testing import CliRunner
 
 from otel_gym.cli.main import app
 from otel_gym.store.reader import Store
-from otel_gym.views.model_calls import model_call_records
 
-from .conftest import ids_of, lines_of, post, post_store, services
+from .conftest import ids_of, lines_of, post, post_store, records_of, request_of, services
 
 
 @pytest.fixture(scope="module")
@@ -31,28 +29,6 @@ def written(collector: Any, demo_store: Path) -> Path:
     post_store(collector.http_url, demo_store)
     store: Path = collector.store
     return store
-
-
-def request_of(**span: Any) -> bytes:
-    """One span as an OTLP/JSON request; ``resource`` and ``attributes`` are plain dicts of strings."""
-    resource, attributes = span.pop("resource", {}), span.pop("attributes", {})
-    times = {"startTimeUnixNano": "1000000000", "endTimeUnixNano": "2000000000"}
-    one = {"name": "chat m", "traceId": "0" * 31 + "1", **times, **span, "attributes": typed(attributes)}
-    scope = {"scope": {"name": "test"}, "spans": [one]}
-    return json.dumps(
-        {"resourceSpans": [{"resource": {"attributes": typed(resource)}, "scopeSpans": [scope]}]}
-    ).encode()
-
-
-def typed(attributes: dict[str, str]) -> list[dict[str, Any]]:
-    return [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()]
-
-
-def records_of(store: Path) -> dict[str, list[dict[str, Any]]]:
-    return {
-        rollout.rollout_id: [record.model_dump(mode="json") for record in model_call_records(rollout)]
-        for rollout in Store(store).rollouts()
-    }
 
 
 def test_records_from_the_collectors_store_are_those_of_the_direct_one(written: Path, demo_store: Path) -> None:
