@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
 from otel_gym.conventions import TIME_KNOWN
-from otel_gym.store.layout import PARQUET
-from otel_gym.store.lines import lines_of_file
-from otel_gym.store.live_files import live_files, other_line_files
+from otel_gym.store.layout import LIVE_SUFFIX, PARQUET, SPANS
+from otel_gym.store.lines import LINE_FILES, lines_of_file
 
 _START = re.compile(rb'"startTimeUnixNano":"(\d+)"')
+_CHUNK = 1 << 20
 _TIME_KNOWN = f'"{TIME_KNOWN}"'
 
 
@@ -27,11 +29,31 @@ def earliest_start(directory: Path, runs: frozenset[str | None] | None = None) -
 def _of_lines(directory: Path, runs: frozenset[str | None] | None) -> Iterator[int]:
     wanted = None if runs is None or None in runs else [f'"{run}"'.encode() for run in runs]
     unknown = _TIME_KNOWN.encode()
-    for path in (*(file.path for file in live_files(directory)), *other_line_files(directory)):
-        for line in lines_of_file(path, lambda damage: None):
-            text = line.content
-            if unknown not in text and (wanted is None or any(run in text for run in wanted)):
-                yield from map(int, _START.findall(text))
+    for path in _line_files(directory / SPANS):
+        for lines in _many_lines(path):
+            text = b"".join(lines)
+            if wanted is not None and not any(run in text for run in wanted):
+                continue
+            if unknown in text:
+                text = b"".join(line for line in lines if unknown not in line)
+            yield from map(int, _START.findall(text))
+
+
+def _line_files(folder: Path) -> Iterator[str]:
+    with suppress(OSError), os.scandir(folder) as folders:
+        for each in folders:
+            with suppress(OSError), os.scandir(each.path) as files:
+                yield from (file.path for file in files if file.name.endswith(LINE_FILES) and file.is_file())
+
+
+def _many_lines(path: str) -> Iterator[list[bytes]]:
+    """Some at a time, so that a large file is not held."""
+    if not path.endswith(LIVE_SUFFIX):
+        yield from ([line.content] for line in lines_of_file(Path(path), lambda damage: None))
+        return
+    with suppress(OSError), open(path, "rb") as file:
+        while lines := file.readlines(_CHUNK):
+            yield lines
 
 
 def _of_parts(directory: Path, runs: frozenset[str | None] | None) -> Iterator[int]:

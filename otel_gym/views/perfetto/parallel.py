@@ -47,7 +47,7 @@ class _Part:
     runs: Runs | None
     first_run: str | None
     shown: Shown
-    base_ns: int | None
+    base_ns: int | None = None
     number: int = 0
     path: Path = Path()
 
@@ -75,32 +75,44 @@ def write_trace_of_store(
     """
     ids = store.rollout_ids()
     first = next(_counting(store, LaterAttempts(store), ids, runs), None)
-    base_ns = None
-    if is_json_name(name):
-        base_ns = first_start([first.spans[0].start_ns if first else None, earliest_start(store.directory, runs)])
-    whole = _Part(store.directory, ids, runs, None if first is None else first.run_id, shown, base_ns)
+    whole = _Part(store.directory, ids, runs, None if first is None else first.run_id, shown)
+    starts = [] if first is None else [first.spans[0].start_ns]
+
+    def base_ns() -> int:
+        return first_start([*starts, earliest_start(store.directory, runs)])
+
     while True:
         try:
             with opened(path, name) as file:
-                return _write_parts(whole, file, workers, steps)
+                return _write_parts(whole, file, workers, steps, base_ns if is_json_name(name) else None)
         except StartsTooEarlyError as early:
-            whole = replace(whole, base_ns=first_start([early.start_ns - _EARLIER_NS]))
+            starts.append(early.start_ns - _EARLIER_NS)
 
 
 def _write_parts(
-    whole: _Part, file: IO[bytes], workers: int, steps: Callable[[Sequence[int]], Iterator[int]]
+    whole: _Part,
+    file: IO[bytes],
+    workers: int,
+    steps: Callable[[Sequence[int]], Iterator[int]],
+    base_ns: Callable[[], int] | None,
 ) -> tuple[int, list[Damage]]:
+    """``base_ns`` tells where a JSON trace begins; it is asked while the processes start."""
     number, damage = 0, dict[Damage, None]()
-    before, between, behind = (b"", b"", b"") if whole.base_ns is None else (b"\n", b",\n", b"\n]\n")
-    file.write(b"" if whole.base_ns is None else b"[")
+    before, between, behind = (b"", b"", b"") if base_ns is None else (b"\n", b",\n", b"\n]\n")
+    file.write(b"" if base_ns is None else b"[")
     context = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory(prefix="otel_gym_trace_") as folder,
         ProcessPoolExecutor(workers, context, _end_with_parent, (Path(folder),)) as pool,
     ):
-        parts = list(_parts_of(whole, workers * _PARTS_EACH, Path(folder)))
         waiting: list[Future[tuple[int, list[Damage]]]] = []
         try:
+            with _ignoring_interrupts():
+                for _ in range(workers):
+                    pool.submit(_open, whole.directory)
+            if base_ns is not None:
+                whole = replace(whole, base_ns=base_ns())
+            parts = list(_parts_of(whole, workers * _PARTS_EACH, Path(folder)))
             with _ignoring_interrupts():
                 waiting += [pool.submit(_write_part, part) for part in parts]
             for place in steps(range(len(parts))):
@@ -161,6 +173,11 @@ def _store_at(directory: Path) -> tuple[Store, LaterAttempts]:
     gc.disable()  # spans and slices are no cycles
     store = open_store(directory)
     return store, LaterAttempts(store)
+
+
+def _open(directory: Path) -> None:
+    """What each process begins with."""
+    _store_at(directory)
 
 
 def _write_part(part: _Part) -> tuple[int, list[Damage]]:
