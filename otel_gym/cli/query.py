@@ -28,7 +28,7 @@ from otel_gym.cli.common import (
 )
 from otel_gym.cli.formats import UNKNOWN
 from otel_gym.cli.tables import aligned, is_terminal
-from otel_gym.cli.writing import not_written
+from otel_gym.cli.writing import not_written, tidied_when_ended
 from otel_gym.content import printable
 from otel_gym.views.json_lines import replacing
 
@@ -74,7 +74,7 @@ def query(
         otel-gym query "FROM tools WHERE status = 'ERROR'" --json
         otel-gym query "SELECT * EXCLUDE (attributes) FROM model_calls" -o calls.parquet
     """
-    with said_failures():
+    with said_failures(), tidied_when_ended():
         _check_output(output, json, as_csv)
         from otel_gym.views.query import Query, QueryError  # pyarrow is slow to load
 

@@ -171,14 +171,14 @@ def seal(
         return work.done
 
 
-def seal_rest(directory: Path, into: Path) -> Compaction:
-    """Writes what no part of the store at ``directory`` holds yet into parts below ``into``, a folder of the caller's.
+def seal_rest(directory: Path, into: Path, parts: Sequence[Path]) -> Compaction:
+    """Writes what ``parts`` of the store do not hold into parts below ``into``, a folder of the caller's.
 
     The store is only read: its media stays, and so does everything else. Writers may be at work.
     """
     work = _Work(directory, into, False, copies_media=False)
     taken = work.take(live_files(directory), lambda file: True, is_ended=True)
-    work.know_parts_elsewhere()
+    work.know_parts_elsewhere(parts)
     work.make_parts(taken)
     return work.done
 
@@ -265,7 +265,7 @@ class _Work:
     def run(self, taken: list[tuple[LiveFile, int]]) -> None:
         wanted = {file.rollout_id for file, _ in taken}
         if self.target != self.directory:
-            wanted |= self.know_parts_elsewhere()
+            wanted |= self.know_parts_elsewhere(part_paths(self.directory))
         if self.is_ended:
             for path in part_paths(self.directory):
                 self.done.damage += damage_sealed(path)
@@ -276,9 +276,9 @@ class _Work:
             self._compact_parts(group, rollouts)
         self._make_parts(rollouts)
 
-    def know_parts_elsewhere(self) -> set[str]:
+    def know_parts_elsewhere(self, parts: Iterable[Path]) -> set[str]:
         """Notes what the parts of another store than the target hold; returns of which rollouts."""
-        self._claims_of = {path: read_footer(path).claims for path in part_paths(self.directory)}
+        self._claims_of = {path: read_footer(path).claims for path in parts}
         claims = [claim for found in self._claims_of.values() for claim in found]
         for claim in claims:
             self.elsewhere.setdefault((claim.rollout_id, claim.file), set()).add(claim)

@@ -16,12 +16,20 @@ from otel_gym.store.compact import seal_rest
 from otel_gym.store.layout import is_store, rollout_id_of_folder
 from otel_gym.store.lines import spans_of_file
 from otel_gym.store.live_files import other_line_files
-from otel_gym.store.parquet import COMPRESSION, ROW_GROUP_BYTES, ROW_GROUP_ROWS, part_paths
+from otel_gym.store.parquet import (
+    COMPRESSION,
+    ROW_GROUP_BYTES,
+    ROW_GROUP_ROWS,
+    PartError,
+    damage_sealed,
+    part_paths,
+    read_footer,
+)
 from otel_gym.store.reader import Store
 from otel_gym.store.repair import Damage
 from otel_gym.store.rows import ROLLOUT, SPAN, TRACE, Row, row_of_span
 from otel_gym.store.schema import DICTIONARIES, SCHEMA, batch_of_rows
-from otel_gym.store.sources import StartRecords, with_whole_requests
+from otel_gym.store.sources import StartRecords, damaged_part, with_whole_requests
 
 
 @dataclass(slots=True)
@@ -52,11 +60,27 @@ def _of_store(path: Path, folder: Path) -> Snapshot:
     found = Snapshot()
     for rows, name in ((_open_rows(path, found.damage), "open"), (_packed_rows(path, found.damage), "packed")):
         found.made += write_rows(_each_once(rows), folder / f"{name}.parquet")
-    done = seal_rest(path, folder)
+    known = _readable_parts(path, [])
+    done = seal_rest(path, folder, known)
     found.damage += done.damage
     found.made += part_paths(folder)
-    found.sealed += part_paths(path)
+    # Also those that were made meanwhile of what was read.
+    found.sealed = _readable_parts(path, found.damage)
+    for part in found.sealed:
+        found.damage += damage_sealed(part)
     return found
+
+
+def _readable_parts(path: Path, damage: list[Damage]) -> list[Path]:
+    """What lies there under a part's name and is none costs itself only; its live files, if any, are read."""
+    parts = []
+    for part in part_paths(path):
+        try:
+            read_footer(part)
+            parts.append(part)
+        except PartError as error:
+            damage.append(damaged_part(part, error))
+    return parts
 
 
 def _open_rows(path: Path, damage: list[Damage]) -> Iterator[Row]:

@@ -244,7 +244,7 @@ class ParquetFiles:
                     spans = parquet.parquet_spans(path, rollout_id, self._groups)
                     yield from sealed_spans(spans, path, self._blobs, report)
                 except parquet.PartError as error:
-                    report(_damaged_part(path, error))
+                    report(damaged_part(path, error))
 
     def _files(self) -> list[Path]:
         if self._path.is_file():
@@ -269,7 +269,7 @@ class ParquetFiles:
                     for damage in parquet.damage_sealed(path):
                         report(damage)
             except parquet.PartError as error:
-                report(_damaged_part(path, error))
+                report(damaged_part(path, error))
                 ids = frozenset()
             known = self._ids[path] = (state, ids)
         return known[1]
@@ -284,7 +284,7 @@ def sealed_spans(spans: Iterable[StoredSpan], path: Path, blobs: BlobStore, repo
         yield span
 
 
-def _damaged_part(path: Path, error: Exception) -> Damage:
+def damaged_part(path: Path, error: Exception) -> Damage:
     problem = str(error).removeprefix(f"{path}: ")
     return Damage(path, 0, problem, "its spans are left out; compact again if their live files are there")
 

@@ -132,6 +132,16 @@ def test_damage_is_said_and_all_else_is_asked(tmp_path: Path, invoke: Invoke) ->
     assert f"{lines}:1: " in result.stderr
 
 
+def test_a_part_that_is_none_costs_itself_only(tmp_path: Path, invoke: Invoke) -> None:
+    write(tmp_path, [span("1" * 16, "rollout", 5, 9, "0-0")], "0-0")
+    compact(tmp_path, idle_s=0)
+    broken = tmp_path / "parquet" / "part-000000000000000000000000.parquet"
+    broken.write_bytes(b"no Parquet")
+    result = invoke("query", "SELECT count(*) AS n FROM rollouts", "--dir", tmp_path, "--json")
+    assert (result.exit_code, result.stdout) == (1, '{"n":1}\n')
+    assert str(broken) in result.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
