@@ -13,8 +13,8 @@ from otel_gym.store.media import restore_media
 STATUS_UNSET = 0
 STATUS_ERROR = 2
 
-# The last one is agent-lightning's.
-_ROLLOUT_IDS = (ROLLOUT_ID, NEMO_ROLLOUT_ID, "agentlightning.rollout_id")
+# What may name a rollout, first found wins; the last one is agent-lightning's.
+ROLLOUT_IDS = (ROLLOUT_ID, NEMO_ROLLOUT_ID, "agentlightning.rollout_id")
 
 KIND_SERVER = 2
 KIND_CLIENT = 3
@@ -110,7 +110,7 @@ class StoredSpan:
     @property
     def rollout_id(self) -> str:
         for attributes in (self.attributes, self.resource):
-            for name in _ROLLOUT_IDS:
+            for name in ROLLOUT_IDS:
                 value = attributes.get(name)
                 if type(value) is str and value:
                     return value

@@ -9,9 +9,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from otel_gym.conventions import NEMO_ROLLOUT_ID, ROLLOUT_ID, UNASSIGNED
+from otel_gym.conventions import UNASSIGNED
 from otel_gym.id_rules import is_valid_id
-from otel_gym.store.span import StoredSpan
+from otel_gym.store.span import ROLLOUT_IDS, StoredSpan
 
 # Spans whose rollout is remembered for children that come later; bytes of spans that wait for their ancestors.
 MOST_KNOWN = 200_000
@@ -111,8 +111,8 @@ def said_rollout_id(span: StoredSpan) -> str | None:
     on the span.
     """
     for attributes in (span.attributes, span.resource):
-        for name in (ROLLOUT_ID, NEMO_ROLLOUT_ID):
+        for name in ROLLOUT_IDS:
             value = attributes.get(name)
-            if isinstance(value, str) and value != UNASSIGNED:
+            if isinstance(value, str) and value not in ("", UNASSIGNED):
                 return value if is_valid_id(value) else UNASSIGNED
     return None

@@ -42,7 +42,7 @@ _SCOPES = ("agentlightning", "agentops")
 
 def _is_made(span: StoredSpan) -> bool:
     scope = span.scope_name or ""
-    return scope.startswith(_SCOPES) or _KIND in span.attributes or _REQUEST in span.attributes
+    return scope.startswith(_SCOPES) or any(mark in span.attributes for mark in (_KIND, _REQUEST, "prompt_token_ids"))
 
 
 def _read(span: StoredSpan, attributes: Attributes) -> None:
@@ -96,6 +96,8 @@ DIALECT = ForeignDialect(
         TOOL_ARGUMENTS: ("tool.parameters", "agentops.tool.input"),
         TOOL_RESULT: ("tool.result", "agentops.tool.output"),
         "http.response.status_code": ("http.status_code",),
+        names.PROMPT_TOKEN_IDS: ("prompt_token_ids",),
+        names.COMPLETION_TOKEN_IDS: ("response_token_ids",),
     },
     read=_read,
     derived=(

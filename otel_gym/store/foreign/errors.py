@@ -59,8 +59,7 @@ def error_category(span: StoredSpan, attributes: Attributes) -> str | None:
     by_status = category_of_status(status) if type(status) is int else None
     if by_status is not None:
         return by_status
-    names = [text_of(attributes, ERROR_TYPE), *(_exception(event.attributes) for event in reversed(span.events))]
-    for name in filter(None, names):
+    for name in filter(None, (text_of(attributes, ERROR_TYPE), exception_type(span))):
         category = _category_of_name(name)
         if category is not None:
             return category
@@ -72,8 +71,10 @@ def error_category(span: StoredSpan, attributes: Attributes) -> str | None:
     return EXCEPTION if failed else None
 
 
-def _exception(attributes: Attributes) -> str | None:
-    return text_of(attributes, "exception.type")
+def exception_type(span: StoredSpan) -> str | None:
+    """Of the last exception that the span recorded."""
+    types = (text_of(event.attributes, "exception.type") for event in reversed(span.events))
+    return next(filter(None, types), None)
 
 
 def _category_of_name(name: str) -> str | None:

@@ -14,6 +14,7 @@ from otel_gym.store.foreign.dialect import (
     CACHE_READ,
     CACHE_WRITE,
     CHAT,
+    ERROR_TYPE,
     FINISH_REASONS,
     FIRST_CHUNK_S,
     INPUT_MESSAGES,
@@ -27,16 +28,17 @@ from otel_gym.store.foreign.dialect import (
     REQUEST_MODEL,
     STREAM,
     SYSTEM_INSTRUCTIONS,
+    TOOL_DEFINITIONS,
     Attributes,
     count_of,
     put_json,
     rename,
     text_of,
 )
-from otel_gym.store.foreign.errors import error_category
+from otel_gym.store.foreign.errors import error_category, exception_type
 from otel_gym.store.foreign.indexed import objects_below
 from otel_gym.store.json_text import parsed
-from otel_gym.store.span import SpanEvent, StoredSpan
+from otel_gym.store.span import STATUS_ERROR, SpanEvent, StoredSpan
 from otel_gym.wire.items.genai import items_of_messages
 from otel_gym.wire.items.shapes import objects_of
 from otel_gym.wire.parts import content_of
@@ -107,6 +109,7 @@ DERIVED: tuple[tuple[str, str], ...] = (
         "`gen_ai.client.inference.operation.details`; messages with `content` instead of `parts`",
     ),
     (names.DIALECT, "by `openai.api.type`"),
+    (ERROR_TYPE, "the class of the exception that the span recorded, where it failed and says no more"),
     (names.ERROR_CATEGORY, "by `http.response.status_code`, `error.type`, or the exception's event"),
 )
 _MODEL_OPERATIONS = (CHAT, "text_completion", "generate_content")
@@ -126,6 +129,7 @@ def read(span: StoredSpan, attributes: Attributes) -> None:
     _read_events(span.events, attributes)
     for name in (INPUT_MESSAGES, OUTPUT_MESSAGES):
         _read_messages(attributes, name)
+    _read_definitions(attributes)
     _read_operation(attributes)
     _read_reasons(attributes)
     _read_counts(attributes)
@@ -133,6 +137,9 @@ def read(span: StoredSpan, attributes: Attributes) -> None:
         category = error_category(span, attributes)
         if category is not None:
             attributes.setdefault(names.ERROR_CATEGORY, category)
+    exception = exception_type(span)
+    if exception is not None and span.status == STATUS_ERROR:
+        attributes.setdefault(ERROR_TYPE, exception)
 
 
 def rename_old(attributes: Attributes) -> None:
@@ -273,6 +280,16 @@ def _read_messages(attributes: Attributes, name: str) -> None:
         return  # as it should be, and mostly is
     del attributes[name]
     put_json(attributes, name, [genai_message(entry) for entry in messages if isinstance(entry, dict)])
+
+
+def _read_definitions(attributes: Attributes) -> None:
+    """As the conventions have them, of tools in the form of a request."""
+    text = attributes.get(TOOL_DEFINITIONS)
+    tools = list(objects_of(parsed(text) if isinstance(text, str) else text))
+    if tools and any(field in tool for tool in tools for field in ("function", "input_schema")):
+        dialect = "messages" if any("input_schema" in tool for tool in tools) else "chat"
+        del attributes[TOOL_DEFINITIONS]
+        put_json(attributes, TOOL_DEFINITIONS, content_of(dialect, {"tools": tools}, None).tool_definitions)
 
 
 def _read_operation(attributes: Attributes) -> None:
