@@ -10,6 +10,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
 from otel_gym.ingest.otlp.received import MalformedError, Received
+from otel_gym.store.otlp_json import COUNTS
 from otel_gym.store.span import Origin, SpanEvent, SpanLink, StoredSpan
 
 _NO_ID = bytes(16)
@@ -62,7 +63,7 @@ def _problem_of_ids(span: Span) -> str | None:
 def _span(span: Span, resource: dict[str, Any], scope_name: str | None, origin: Origin) -> StoredSpan:
     parent_id = span.parent_span_id
     events, links, lost_links = _events(span), *_links(span)
-    dropped_links = span.dropped_links_count + lost_links
+    dropped_links = min(span.dropped_links_count + lost_links, COUNTS.stop - 1)
     dropped = span.dropped_attributes_count + span.dropped_events_count + dropped_links
     if events or links:
         dropped += sum(event.dropped for event in events) + sum(link.dropped for link in links)
