@@ -72,8 +72,9 @@ class _Loader(Loader):
         if spec is not None:  # what asks the module for its loader (resources, inspect) finds the real one
             spec.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        for action in self._actions.pop(module.__name__, []):
-            _act(action, module)
+        while waiting := self._actions.pop(module.__name__, []):  # an action may bring another
+            for action in waiting:
+                _act(action, module)
 
 
 def _act(action: Action, module: ModuleType) -> None:
