@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 _FETCHED = 10_000
 _SETTINGS = ("TimeZone = 'UTC'", "autoinstall_known_extensions = false", "enable_progress_bar = false")
-VIEWS = ("spans", "model_calls", "tools", "rollouts")
 # Words by which a query may ask for more than `spans`, in a name or in what lists names.
 _ASKS_FOR_PLACES = re.compile(r"\b(?:model_calls|tools|rollouts|show|duckdb_\w+|information_schema|pragma_\w+)\b", re.I)
 _ASKS_FOR_CALLS = re.compile(r"\b(?:model_calls|rollouts)\b", re.I)

@@ -132,8 +132,6 @@ def placed_spans(has_hard: bool) -> str:
 
 # --- captured calls above others: a call that was captured twice on its way is that of the inner capture
 
-NO_CALLS = f"CREATE TABLE {SCHEMA}.no_calls (rollout_id VARCHAR, trace_id VARCHAR, span_id VARCHAR)"
-
 # Those with spans below them; nearly always there are none.
 ABOVE = f"""CREATE TABLE {SCHEMA}.above AS SELECT {_IDS} FROM spans ANTI JOIN {SCHEMA}.told USING (rollout_id)
     SEMI JOIN (SELECT rollout_id, trace_id, parent_span_id AS span_id FROM spans WHERE parent_span_id IS NOT NULL)
