@@ -339,6 +339,15 @@ def say_once(problem: str) -> None:
             print(f"otel_gym: {problem}", file=sys.stderr)
 
 
+def said_settings() -> Settings:
+    """Those of this process; what is wrong with them is said once, unless the command that began it has said it."""
+    settings = read_settings()
+    if ANNOUNCED not in os.environ:
+        for problem in settings.problems:
+            say_once(problem)
+    return settings
+
+
 def _logs_to_stderr() -> bool:
     """Whether a warning of ours is seen there already."""
     if not logger.isEnabledFor(logging.WARNING):

@@ -15,8 +15,8 @@ from opentelemetry.instrumentation.distro import BaseDistro  # type: ignore[attr
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 from opentelemetry.sdk.resources import Resource
 
-from otel_gym.bootstrap.starting import said_settings, start
-from otel_gym.settings import say_once
+from otel_gym.bootstrap.starting import start
+from otel_gym.settings import said_settings, say_once
 from otel_gym.tracing.declarative import CONFIG_FILE
 from otel_gym.tracing.pipeline import Pipeline, active_pipeline, configure, has_own_provider
 from otel_gym.tracing.plugins import installed_names
@@ -76,8 +76,10 @@ class GymInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             return
         if not is_asked_for:
             _say_wrong_choices()
-        if kwargs or (active_pipeline() is None and is_asked_for):
+        if kwargs:
             configure(**kwargs)
+        elif active_pipeline() is None and is_asked_for:
+            configure()
 
     def _uninstrument(self, **kwargs: Any) -> None:
         """A processor cannot leave its provider."""

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from otel_gym.bootstrap.entry_points import CHOICES, CONFIGURATORS, DISTROS
-from otel_gym.bootstrap.starting import DISABLED, instrumentation_name
+from otel_gym.bootstrap.starting import DISABLED, instrumentation_name, is_left_out
 from otel_gym.capture.instrumentors import INSTRUMENTORS
 from otel_gym.settings import read_settings, sdk_is_disabled
 from otel_gym.tracing.declarative import CONFIG_FILE
@@ -117,10 +117,9 @@ _SAMPLERS = (
 
 
 def _instrumentations(environ: Mapping[str, str]) -> Iterator[Explained]:
-    disabled = {name.strip() for name in environ.get(DISABLED, "").split(",")}
     for library in INSTRUMENTORS:
         name = instrumentation_name(library)
-        if {"*", name} & disabled:
+        if is_left_out(library, environ):
             yield Explained(name, f"left out, by {DISABLED}")
         else:
             yield Explained(name, _installed(library))

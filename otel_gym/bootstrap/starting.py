@@ -6,7 +6,7 @@ The pipeline itself is set up by what is first traced, so a provider that the pr
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -16,7 +16,7 @@ from wrapt import wrap_function_wrapper
 
 from otel_gym.capture.instrumentors import INSTRUMENTORS
 from otel_gym.capture.instrumentors.imports import when_imported
-from otel_gym.settings import ANNOUNCED, Settings, read_settings, say_once, sdk_is_disabled
+from otel_gym.settings import said_settings, sdk_is_disabled
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_of_start, is_gym_span
 from otel_gym.tracing.pipeline import active_pipeline
@@ -38,21 +38,11 @@ def start(*, is_asked_for: bool = False) -> bool:
     if _started:
         return True
     _started = True
-    disabled = disabled_instrumentations()
     for library, instrumentor in INSTRUMENTORS.items():
-        if not {"*", instrumentation_name(library)} & disabled:
+        if not is_left_out(library, os.environ):
             when_imported(library, partial(_instrument, library, instrumentor))
     _begin_at_first_span()
     return True
-
-
-def said_settings() -> Settings:
-    """The settings; what is wrong with them is said, unless the command that began this process has said it."""
-    settings = read_settings()
-    if ANNOUNCED not in os.environ:
-        for problem in settings.problems:
-            say_once(problem)
-    return settings
 
 
 def instrumentation_name(library: str) -> str:
@@ -60,8 +50,9 @@ def instrumentation_name(library: str) -> str:
     return f"otel_gym_{library}"
 
 
-def disabled_instrumentations() -> set[str]:
-    return {name.strip() for name in os.environ.get(DISABLED, "").split(",")}
+def is_left_out(library: str, environ: Mapping[str, str]) -> bool:
+    disabled = {name.strip() for name in environ.get(DISABLED, "").split(",")}
+    return not disabled.isdisjoint({"*", instrumentation_name(library)})
 
 
 def _instrument(library: str, path: str, module: object) -> None:

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from otel_gym.conventions import SCHEMA_URL, SCOPE_NAME
 from otel_gym.id_rules import checked_id
 from otel_gym.identity import Identity
-from otel_gym.settings import ANNOUNCED, Settings, captures_messages, read_settings, say_once, sdk_is_disabled
+from otel_gym.settings import Settings, captures_messages, said_settings, say_once, sdk_is_disabled
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing import stopping
 from otel_gym.tracing.content_policy import ContentPolicy, content_policy_from
@@ -104,7 +104,7 @@ def configure(
     tool or model call that is open ends in the store in which it began.
     """
     global _decided, _pipeline
-    settings = _settings()
+    settings = said_settings()
     with _lock:
         _decided = True
         pipeline = _set_up(settings, directory, run_id, tracer_provider, service_name, capture_unassigned)
@@ -125,7 +125,7 @@ def active_pipeline() -> Pipeline | None:
         if _decided:
             return _pipeline
         _decided = True
-        settings = _settings()
+        settings = said_settings()
         if not settings.enabled or not configure_from_file():
             return None
         return _pipeline or _set_up(settings, None, None, None, None, None)
@@ -146,14 +146,6 @@ def stores(span: ReadableSpan, directory: Path) -> bool:
 def flush(timeout_s: float = 30.0) -> bool:
     """Waits until every ended span is on disk; False if the time ran out first."""
     return True if _pipeline is None else _pipeline.processor.flush(timeout_s)
-
-
-def _settings() -> Settings:
-    settings = read_settings()
-    if ANNOUNCED not in os.environ:
-        for problem in settings.problems:
-            say_once(problem)
-    return settings
 
 
 def _set_up(

@@ -62,6 +62,17 @@ class Launches:
         return sum(path.read_bytes().count(b"\n") for path in (self.directory / "spans").rglob("*.jsonl"))
 
 
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def cache_of_our_own(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's is left as it is."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+
+
 @pytest.fixture
 def launches(tmp_path: Path) -> Launches:
     return Launches(tmp_path)

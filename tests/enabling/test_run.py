@@ -199,6 +199,20 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(launches: Launches, bare_p
     assert_one_call(launches)
 
 
+def test_a_cache_that_is_emptied_under_a_running_program_costs_it_nothing(
+    launches: Launches, bare_python: Path, tmp_path: Path
+):
+    program = (
+        "import os, shutil\n"
+        "site = os.environ['PYTHONPATH'].split(os.pathsep)[0]\n"
+        "shutil.rmtree(os.path.dirname(site))\n"
+        "import httpx; print(httpx.__name__)"
+    )
+    done = launches.traced(bare_python, "-c", program, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert (done.returncode, done.stdout) == (0, "httpx\n")
+    assert done.stderr.count("is not traced: [Errno 2] No such file or directory") == 1
+
+
 def own_api(python: Path, version: str) -> Path:
     """A copy of OpenTelemetry's API in the program's environment that says it is of another release."""
     packages = site_packages(python)

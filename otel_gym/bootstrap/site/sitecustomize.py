@@ -34,10 +34,17 @@ class Watch:
         if name != "otel_gym" and self._found(name, path, target) is None:
             return None  # a program that tries for what it has not got must not get it
         self.is_over = True
+        try:
+            self._begin()
+        except Exception as error:  # the folder is gone, or cannot be read here: the program goes on
+            if sys.stderr is not None:
+                sys.stderr.write("otel_gym: {} is not traced: {}\n".format(sys.executable, error))  # noqa: UP032
+        return self._found(name, path, target)
+
+    def _begin(self) -> None:
         script = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "begin.py")
         with open(script) as file:
             exec(compile(file.read(), script, "exec"), {"__name__": "begin", "__file__": script})
-        return self._found(name, path, target)
 
     def _found(self, name: str, path: object, target: object) -> object:
         for finder in list(sys.meta_path):
