@@ -42,7 +42,8 @@ def start_lines(found: Addresses, directory: Path) -> list[str]:
 def end_line(counts: Counts) -> str:
     """What came, said when the receiver ends."""
     refused = f", {counts.refused:,} refused" if counts.refused else ""
-    return f"otel-gym receive: {counts.spans:,} {'span' if counts.spans == 1 else 'spans'} taken{refused}"
+    others = f", {counts.other_signals:,} messages of metrics and logs not kept" if counts.other_signals else ""
+    return f"otel-gym receive: {counts.spans:,} {'span' if counts.spans == 1 else 'spans'} taken{refused}{others}"
 
 
 def serve(
