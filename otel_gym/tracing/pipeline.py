@@ -165,8 +165,6 @@ def _set_up(
     recorder = _recorder(folder, settings, provider, announce)
     content = content_policy_from(settings, messages=captures_messages(os.environ))
     processor = _joined_processor(provider, recorder, run_id, content)
-    if provider is _own_provider:
-        _add_leg(processor, settings)
     unassigned = capture_unassigned if capture_unassigned is not None else settings.capture_unassigned
     _pipeline = Pipeline(
         settings=settings,
@@ -179,6 +177,8 @@ def _set_up(
         tracer=trace.get_tracer(SCOPE_NAME, __version__, provider, SCHEMA_URL),
         metrics=_metrics_of(provider),
     )
+    if provider is _own_provider:
+        add_otlp_leg(_pipeline)
     return _pipeline
 
 
@@ -253,19 +253,13 @@ def _joined_processor(
 def add_otlp_leg(pipeline: Pipeline) -> bool:
     """Sends the spans of ``pipeline`` over OTLP too, as the environment asks.
 
-    For a provider that a configurator of ours made, less the SDK's own exporter ``otlp``; one that ``configure`` made
-    has it already.
-
     False where the environment asks for none, or for one that cannot be had, which is said.
     """
-    return _add_leg(pipeline.processor, pipeline.settings)
-
-
-def _add_leg(processor: RolloutSpanProcessor, settings: Settings) -> bool:
+    processor = pipeline.processor
     if processor.leg is None:
-        processor.leg = new_leg(settings, processor.content, lambda: processor.recorder)
+        processor.leg = new_leg(pipeline.settings, processor.content, lambda: processor.recorder)
     else:
-        processor.leg.form = slim_form(settings, processor.content)
+        processor.leg.form = slim_form(pipeline.settings, processor.content)
     return processor.leg is not None
 
 
