@@ -124,6 +124,13 @@ def test_what_is_not_sampled_is_stored_and_not_sent(program: Program):
     assert (received.messages, program.names()) == ([], STORED)
 
 
+@pytest.mark.parametrize("compression", ["none", ""])
+def test_compression_none_kept_every_span_from_a_grpc_endpoint(program: Program, protocol: str, compression: str):
+    with PROTOCOLS[protocol]() as received:
+        said, _ = program.run(ROLLOUT, **to(received, protocol, OTEL_EXPORTER_OTLP_COMPRESSION=compression))
+    assert (said, received.names()) == ("", NAMES)
+
+
 def test_standard_variables_for_headers_and_compression_keep_their_meaning(program: Program, protocol: str):
     with PROTOCOLS[protocol]() as received:
         asked = {"OTEL_EXPORTER_OTLP_HEADERS": "x-team=rl", "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip"}

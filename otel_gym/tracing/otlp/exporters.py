@@ -5,7 +5,8 @@ Of an answer that takes a part of the spans they say nothing; so the answers are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -40,12 +41,20 @@ def new_span_exporter(plan: OtlpPlan, on_rejected: OnRejected) -> SpanExporter:
     module = load_exporter(plan)
     exporter: SpanExporter
     if plan.protocol == GRPC:
-        exporter = _listening_to_grpc(module.OTLPSpanExporter, on_rejected)()
+        options = {"compression": module.Compression.NoCompression} if _says_no_compression(os.environ) else {}
+        exporter = _listening_to_grpc(module.OTLPSpanExporter, on_rejected)(**options)
     else:
         exporter = module.OTLPSpanExporter()
         with suppress(AttributeError):  # of a later release: its answers are not read
             _listen_to_http(exporter, on_rejected)
     return exporter
+
+
+def _says_no_compression(environ: Mapping[str, str]) -> bool:
+    """The SDK's gRPC exporter raises for ``none`` and for an empty text, which the standard allows."""
+    own, common = "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"
+    says = environ.get(own) or environ.get(common) or ""
+    return says.strip().lower() in ("", "none") and (own in environ or common in environ)
 
 
 def _listening_to_grpc(exporter_class: Any, on_rejected: OnRejected) -> Any:
