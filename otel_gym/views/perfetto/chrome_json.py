@@ -170,6 +170,11 @@ def _text(text: str) -> str:
     return _json(_readable(text)).decode()
 
 
+@lru_cache(maxsize=4096)
+def _readable_name(name: str) -> str:
+    return _ESCAPED.sub("_", name)
+
+
 def _readable(value: Any) -> Any:
     """Perfetto decodes escapes only in a text that holds a quotation mark, and takes the end of one that ends with a
     backslash for a part of it: such texts are put between quotation marks.
@@ -180,5 +185,5 @@ def _readable(value: Any) -> Any:
     if isinstance(value, list):
         return [_readable(item) for item in value]
     if isinstance(value, dict):
-        return {_ESCAPED.sub("_", str(name)): _readable(item) for name, item in value.items()}
+        return {_readable_name(str(name)): _readable(item) for name, item in value.items()}
     return value

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import IO
 
 from otel_gym.store.reader import Damage, RolloutSpans, Store, open_store
@@ -107,13 +109,13 @@ def _write_parts(
     ):
         waiting: list[Future[tuple[int, list[Damage]]]] = []
         try:
-            with _ignoring_interrupts():
+            with _beginning_processes():
                 for _ in range(workers):
                     pool.submit(_open, whole.directory)
             if base_ns is not None:
                 whole = replace(whole, base_ns=base_ns())
             parts = list(_parts_of(whole, workers * _PARTS_EACH, Path(folder)))
-            with _ignoring_interrupts():
+            with _beginning_processes():
                 waiting += [pool.submit(_write_part, part) for part in parts]
             for place in steps(range(len(parts))):
                 written, found = waiting[place].result()
@@ -139,6 +141,18 @@ def _parts_of(whole: _Part, most: int, folder: Path) -> Iterator[_Part]:
     for number, at in enumerate(range(0, len(whole.rollout_ids), size)):
         ids = whole.rollout_ids[at : at + size]
         yield replace(whole, rollout_ids=ids, number=number, path=folder / str(number))
+
+
+@contextmanager
+def _beginning_processes() -> Iterator[None]:
+    """Each would run the program's main module again, and load what a command line needs and it does not."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        with _ignoring_interrupts():
+            yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 @contextmanager

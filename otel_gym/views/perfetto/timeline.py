@@ -127,7 +127,7 @@ class _Timeline:
         self._group_names: set[str] = set()
         self._lanes: dict[tuple[int, str], Lanes] = {}
         self._instants: dict[tuple[int, str], list[Lane]] = {}
-        self._places: dict[tuple[str, str], _Place] = {}
+        self._places: dict[int, _Place] = {}  # by the identity of spans, of which each is there once
 
     def tracks(self) -> list[Track]:
         for agent in self._agents.agents:
@@ -159,31 +159,35 @@ class _Timeline:
 
     def _end_of(self, span: StoredSpan) -> int:
         """Of a span without end the last moment that is known of its rollout."""
-        return min(max(self._last_ns if span.end_ns is None else span.end_ns, span.start_ns), _LATEST_NS)
+        end_ns = self._last_ns if span.end_ns is None else span.end_ns
+        if span.start_ns <= end_ns <= _LATEST_NS:
+            return end_ns
+        return min(max(end_ns, span.start_ns), _LATEST_NS)
 
     def _place_of(self, span: StoredSpan) -> _Place:
         """Where it stands in the tree; a cycle of a damaged file ends where it began."""
-        known = self._places.get(ids_of(span))
+        places = self._places
+        known = places.get(id(span))
         if known is not None:
             return known
-        waiting: list[StoredSpan] = []
+        waiting: list[tuple[StoredSpan, _Place]] = []
         above: StoredSpan | None = span
-        while above is not None and ids_of(above) not in self._places:
-            self._places[ids_of(above)] = _Place(None, 0, self._main)
-            waiting.append(above)
+        while above is not None and id(above) not in places:
+            new = places[id(above)] = _Place(None, 0, self._main)
+            waiting.append((above, new))
             above = None if above.parent_span_id is None else self._by_id.get((above.trace_id, above.parent_span_id))
-        parent = None if above is None or above in waiting else self._places[ids_of(above)]
-        for each in reversed(waiting):
-            place = self._places[ids_of(each)]
+        parent = None if above is None or any(above is each for each, _ in waiting) else places[id(above)]
+        for each, place in reversed(waiting):
             if parent is not None:
                 place.parent, place.depth = parent, parent.depth + 1
                 place.group, place.step = parent.group, parent.step
+            is_turn = is_agent(each)
             if is_step(each):
                 index = each.attributes.get(names.STEP_INDEX)
                 place.step = index if type(index) is int else None
-            elif is_agent(each):
+            elif is_turn:
                 place.step = None
-            if self._groups and is_agent(each):
+            if is_turn and self._groups:
                 agent = self._agents.agent_around(each)
                 place.group = self._main if agent is None else self._groups[agent]
             parent = place
@@ -193,7 +197,7 @@ class _Timeline:
         kind, name = _kind_of(span), safe_text(span.name)
         if kind == HTTP and not self._shown.http:
             return
-        place = self._places[ids_of(span)]
+        place = self._places[id(span)]
         track = (id(place.group), kind)
         args = args_of(span, self._shown.args)
         if span.attributes.get(names.TIME_KNOWN) is False:
@@ -265,5 +269,5 @@ def _asks_environment(span: StoredSpan) -> bool:
 
 def last_moment(span: StoredSpan) -> int:
     """The last of its times: of a span without end, that of its last event."""
-    last = span.start_ns if span.end_ns is None else max(span.end_ns, span.start_ns)
-    return max([last, *(event.time_unix_nano for event in span.events)])
+    last = span.start_ns if span.end_ns is None or span.end_ns < span.start_ns else span.end_ns
+    return max(last, max(event.time_unix_nano for event in span.events)) if span.events else last
