@@ -307,6 +307,49 @@ def test_sigterm_waits_no_longer_for_an_endpoint_that_hangs(program: Program, pr
     assert program.counts() == {"otlp_lost_spans": 3} and len(program.names()) == 3
 
 
+STOPPED_LIKE_UVICORN = """
+import os, signal, otel_gym
+pipeline = otel_gym.configure()
+with otel_gym.rollout(1, 0):
+    pass
+pipeline.close()  # what a server's lifespan shutdown does
+os.kill(os.getpid(), signal.SIGKILL)  # no exit handler follows
+"""
+
+
+def test_a_server_that_was_stopped_beside_a_dead_endpoint_counted_nothing(program: Program, protocol: str):
+    environ = program.environ(**to(f"http://127.0.0.1:{free_port()}", protocol, OTEL_GYM_EXIT_TIMEOUT="1"))
+    done = subprocess.run([sys.executable, "-c", STOPPED_LIKE_UVICORN], env=environ, capture_output=True, timeout=60)
+    assert b"do not reach the OTLP endpoint" in done.stderr
+    assert (program.names(), program.counts()) == (["rollout"], {"otlp_lost_spans": 1})
+
+
+def test_spans_that_were_counted_as_lost_and_sent_after_all_are_not_lost(program: Program, protocol: str):
+    code = """
+import sys, otel_gym
+pipeline = otel_gym.configure()
+with otel_gym.rollout(1, 0):
+    pass
+pipeline.close()
+print("closed", flush=True)
+sys.stdin.readline()
+"""
+    with PROTOCOLS[protocol]() as received:
+        received.hang = threading.Event()
+        environ = program.environ(**to(received, protocol, OTEL_GYM_EXIT_TIMEOUT="1"))
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None and process.stdout.readline() == "closed\n"
+        assert program.counts() == {"otlp_lost_spans": 1}
+        received.hang.set()
+        deadline = time.monotonic() + 30
+        while program.counts() != {"otlp_lost_spans": 0} and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.communicate("\n", 60)
+    assert (received.names(), program.counts()) == (["rollout"], {"otlp_lost_spans": 0})
+
+
 def test_a_flush_waits_no_longer_than_the_exit_would(program: Program):
     """force_flush after each call had added 90 s to a call of 3 s."""
     code = ROLLOUT + "\nfor _ in range(3): print(trace.get_tracer_provider().force_flush())\nassert otel_gym.flush()\n"

@@ -39,6 +39,7 @@ _SPAN_MEMORY_BYTES = 4096
 _REQUEST_BYTES = 64
 # Of the exit's time limit, for what the exporter says when it is told to stop.
 _LAST_WORD_S = 0.2
+_NO_TIME = "there was no time for more"
 # Of URLs that an exporter repeats: user and password, and what is asked for.
 _SECRET_PARTS = re.compile(r"[^\s/]+@|\?[^\s'\")]*")
 
@@ -120,6 +121,7 @@ class OtlpLeg:
         self._added = 0
         self._done = 0
         self._in_flight = 0
+        self._counted_ahead = 0
         self._exit_time_left = self.limits.exit_timeout_s
         self._reason = ""
         self._uncounted: Counter[str] = Counter()
@@ -183,7 +185,18 @@ class OtlpLeg:
         flushed = self.flush(left)
         waited = time.monotonic() - began
         self._exit_time_left = self.limits.exit_timeout_s if flushed else max(0.0, self._exit_time_left - waited)
+        if not flushed:
+            self._count_ahead()
         return flushed
+
+    def _count_ahead(self) -> None:
+        """What is not sent counts as lost until it is: a server that is told to stop may end without a further word."""
+        with self._condition:
+            unsent = self._added - self._done - self._counted_ahead
+            self._counted_ahead += unsent
+        if unsent:
+            self._lose(unsent, self._reason or _NO_TIME)
+            self._write_counts()
 
     def shutdown(self, timeout_s: float | None = None) -> None:
         """Sends what it can within the exit's time limit, and counts the rest as lost."""
@@ -202,11 +215,15 @@ class OtlpLeg:
         with self._condition:
             self._condition.wait_for(lambda: not self._in_flight, last_word_s)
             unanswered, self._in_flight = self._in_flight, 0
-        if unsent or unanswered:
-            self._lose(unsent + unanswered, self._reason or "there was no time for more")
+            lost, self._counted_ahead = unsent + unanswered - self._counted_ahead, 0
+        if lost > 0:
+            self._lose(lost, self._reason or _NO_TIME)
+        self._write_counts()
+
+    def _write_counts(self) -> None:
         recorder = self._recorder_of()
         if recorder.has_begun:
-            recorder.flush(_LAST_WORD_S)  # the counters
+            recorder.flush(_LAST_WORD_S)
 
     def _stop_exporter(self) -> None:
         try:
@@ -266,10 +283,15 @@ class OtlpLeg:
             is_taken = False
             self._reason = self._reason or f"{type(error).__name__}: {error}"
         with self._condition:
+            count = len(batch.spans)
+            ahead = min(count, self._counted_ahead)
+            self._counted_ahead -= ahead
+            if is_taken and ahead:
+                self._count(LOST, -ahead)
             # At its end those that nobody answers for are counted there.
-            if not is_taken and self._in_flight:
-                self._lose(len(batch.spans), self._reason or "it did not take them")
-            self._finish(len(batch.spans), batch.waiting_bytes)
+            elif not is_taken and self._in_flight and count > ahead:
+                self._lose(count - ahead, self._reason or "it did not take them")
+            self._finish(count, batch.waiting_bytes)
 
     def _finish(self, count: int, waiting_bytes: int) -> None:
         with self._condition:
