@@ -29,6 +29,7 @@ from otel_gym.tracing.open_spans import has_start_record
 from otel_gym.tracing.otlp.leg import OtlpLeg
 from otel_gym.tracing.payloads import Payload, slots
 from otel_gym.tracing.recorder import Recorder, recorder_of_this_thread
+from otel_gym.tracing.worker_end import POOL_WORKER_WAIT_S, is_pool_worker
 
 
 class RolloutSpanProcessor(SpanProcessor):
@@ -132,6 +133,8 @@ class RolloutSpanProcessor(SpanProcessor):
                 recorder.add_line(rollout_id, encode_span(span, None, self.content, identity))
                 if span.name == ROLLOUT_SPAN and span.parent is None:
                     recorder.rollout_ended(rollout_id)
+                if (span.parent is None or span.parent.is_remote) and is_pool_worker():
+                    recorder.flush(POOL_WORKER_WAIT_S)
         except Exception:
             recorder.spans_lost += 1
             log_once("a span could not be handed over")

@@ -76,7 +76,7 @@ def test_recipes_called_their_rollouts_alike_and_the_second_had_two_calls() -> N
 @pytest.mark.parametrize("way", ["otel-gym run", "opentelemetry-instrument"])
 def test_a_server_that_knows_nothing_of_tracing_is_captured_as_the_first_recipe_says(tmp_path: Path, way: str) -> None:
     (server,) = (block for block in blocks("python") if "FastAPI()" in block)
-    (start,) = (block for block in blocks("sh") if way in block)
+    (start,) = (block.replace("\\\n", " ") for block in blocks("sh") if way in block)
     assert "otel_gym" not in server
     (tmp_path / "model_server.py").write_text(server)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}

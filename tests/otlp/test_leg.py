@@ -350,6 +350,28 @@ sys.stdin.readline()
     assert (received.names(), program.counts()) == (["rollout"], {"otlp_lost_spans": 0})
 
 
+def test_an_endpoint_that_redirects_took_nothing_and_nothing_was_said(program: Program):
+    with http_receiver() as received:
+        received.status = 307
+        said, _ = program.run(ROLLOUT, **to(received, "http/protobuf"))
+    assert "redirects to" in said
+    assert program.counts() == {"otlp_lost_spans": 4} and program.names() == STORED
+
+
+def test_a_header_that_was_written_with_a_colon_was_printed_with_its_key(program: Program, protocol: str):
+    with PROTOCOLS[protocol]() as received:
+        said, _ = program.run(ROLLOUT, **to(received, protocol, OTEL_EXPORTER_OTLP_HEADERS="x-key: s3cr3t,x-team=rl"))
+    assert "s3cr3t" not in said and "OTEL_EXPORTER_OTLP_HEADERS" in said
+    assert received.names() == NAMES
+
+
+def test_a_protocol_that_nobody_knows_is_said(program: Program):
+    with http_receiver() as received:
+        said, _ = program.run(ROLLOUT, **to(received, "foo"))
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL=foo is not known" in said
+    assert received.names() == NAMES
+
+
 def test_a_flush_waits_no_longer_than_the_exit_would(program: Program):
     """force_flush after each call had added 90 s to a call of 3 s."""
     code = ROLLOUT + "\nfor _ in range(3): print(trace.get_tracer_provider().force_flush())\nassert otel_gym.flush()\n"

@@ -57,6 +57,14 @@ def post(to: RunningReceiver, message: ExportTraceServiceRequest | bytes, **head
     return httpx.post(to.traces, content=content, headers=PROTOBUF | named)
 
 
+def test_a_slash_behind_the_path_was_answered_with_a_redirect_that_exporters_take_for_a_success(
+    receive: Receive,
+) -> None:
+    to = receive()
+    answers = [httpx.post(f"{to.http}/v1/{path}/", content=b"", headers=PROTOBUF) for path in ("traces", "metrics")]
+    assert [answer.status_code for answer in answers] == [200, 200]
+
+
 def rejected(response: httpx.Response) -> tuple[int, str]:
     partial = ExportTraceServiceResponse.FromString(response.content).partial_success
     return partial.rejected_spans, partial.error_message

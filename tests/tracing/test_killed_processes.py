@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 import otel_gym
+from otel_gym.store.reader import Store
 
 PROGRAM = """
 import os, sys, time, otel_gym
@@ -228,3 +229,34 @@ def test_sigterm_left_spans_open_that_began_before_a_second_configure(tmp_path):
     assert spans_in(tmp_path / "one" / "spans")["1-0"]["status"]["message"] == "SIGTERM"
     assert spans_in(tmp_path / "two" / "spans")["2-0"]["status"]["message"] == "SIGTERM"
     assert all_spans_in(tmp_path / "one" / "open") == all_spans_in(tmp_path / "two" / "open") == []
+
+
+POOL = """
+import multiprocessing
+import otel_gym
+from otel_gym.store.reader import Store
+
+
+def work(task):
+    with otel_gym.rollout(task, 0), otel_gym.execute_tool("add"):
+        pass
+
+
+if __name__ == "__main__":
+    multiprocessing.set_start_method("{method}")
+    with multiprocessing.Pool(2) as pool:  # which ends its workers by SIGTERM
+        pool.map(work, range(8))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_pool_that_was_left_by_with_lost_the_rollouts_of_its_workers(tmp_path: Path, method: str):
+    program = tmp_path / "program.py"
+    program.write_text(POOL.format(method=method))
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    subprocess.run(
+        [sys.executable, program], env={**clean, "OTEL_GYM": "1", "OTEL_GYM_DIR": str(tmp_path / "store")}, check=True
+    )
+    rollouts = list(Store(tmp_path / "store").rollouts())
+    assert sorted(rollout.rollout_id for rollout in rollouts) == [f"{task}-0" for task in range(8)]
+    assert all(len(rollout.spans) == 2 and all(span.end_ns for span in rollout.spans) for rollout in rollouts)

@@ -71,12 +71,18 @@ def receiver_app(receiver: Receiver) -> Starlette:
     async def other_signal(request: Request) -> Response:
         async for _ in request.stream():  # a client that is answered before it has sent all may see an error
             pass
-        take_other_signal(receiver, request.url.path.rpartition("/")[2])
+        take_other_signal(receiver, request.url.path.rstrip("/").rpartition("/")[2])
         form = _FORMS.get(_media_type(request), _FORMS[PROTOBUF])
         return Response(b"{}" if form.media_type == JSON else b"", media_type=form.media_type)
 
-    others = [Route(f"/v1/{signal}", other_signal, methods=["POST"]) for signal in OTHER_SIGNALS]
-    return Starlette(routes=[Route("/v1/traces", traces, methods=["POST"]), *others])
+    endpoints = {"traces": traces, **dict.fromkeys(OTHER_SIGNALS, other_signal)}
+    # A redirect for the slash would be taken for a success by exporters.
+    routes = [
+        Route(f"/v1/{signal}{slash}", endpoint, methods=["POST"])
+        for signal, endpoint in endpoints.items()
+        for slash in ("", "/")
+    ]
+    return Starlette(routes=routes)
 
 
 _said: set[str] = set()

@@ -26,6 +26,8 @@ def new_leg(settings: Settings, content: ContentPolicy, recorder_of: Callable[[]
         if plan.is_wrong:
             say_once(f"no OTLP copy is sent: {plan.why}")
         return None
+    if plan.is_guess:
+        say_once(f"the OTLP copy goes out as {plan.protocol}: {plan.why}; give grpc or http/protobuf")
     try:
         load_exporter(plan)
     except Exception as error:

@@ -24,6 +24,8 @@ _MODULES: dict[tuple[Signal, Protocol], str] = {
     ("metrics", "grpc"): "opentelemetry.exporter.otlp.proto.grpc.metric_exporter",
     ("metrics", "http/protobuf"): "opentelemetry.exporter.otlp.proto.http.metric_exporter",
 }
+# Repeats the text of a header that it cannot read, which may be a key.
+HEADERS_SPEAKER = "opentelemetry.util.re"
 # Who says what went wrong with an export of spans.
 SPEAKERS = ("opentelemetry.exporter.otlp.proto.grpc.exporter", _MODULES["traces", "http/protobuf"])
 
@@ -73,12 +75,18 @@ def _listening_to_grpc(exporter_class: Any, on_rejected: OnRejected) -> Any:
     return ListeningExporter
 
 
+class RedirectError(Exception):
+    """The endpoint says that it is elsewhere, and took nothing."""
+
+
 def _listen_to_http(exporter: Any, on_rejected: OnRejected) -> None:
     transport = exporter._client._transport
     request = transport.request
 
     def listening(*arguments: Any, **named: Any) -> Any:
         result = request(*arguments, **named)
+        if result.status_code is not None and 300 <= result.status_code < 400:  # which the exporter takes for a success
+            raise RedirectError(f"it redirects to {result.headers().get('location')}: name that as the endpoint")
         if result.status_code == 200:
             with suppress(Exception):  # an answer that is none: what matters is its status
                 _note_partial_success(_parsed(result.content()), on_rejected)

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import plain_attributes
-from otel_gym.tracing.otlp.exporters import SPEAKERS, OnRejected
+from otel_gym.tracing.otlp.exporters import HEADERS_SPEAKER, SPEAKERS, OnRejected
 from otel_gym.tracing.otlp.slim import SlimForm, SlimSpan, group_size, slim_span, span_size
 from otel_gym.tracing.payloads import Payload
 from otel_gym.tracing.recorder import Recorder
@@ -239,6 +239,7 @@ class OtlpLeg:
         _leg_of_thread[threading.get_ident()] = self
         for name in SPEAKERS:
             logging.getLogger(name).addFilter(_hears)
+        logging.getLogger(HEADERS_SPEAKER).addFilter(_says_without_text)
         while not self._is_over:
             with self._condition:
                 self._condition.wait_for(lambda: self._hurry, self.limits.delay_s)
@@ -348,7 +349,16 @@ class _Hears(logging.Filter):
         return False
 
 
+class _SaysWithoutText(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        if threading.get_ident() not in _leg_of_thread:
+            return True
+        log_once("an entry of OTEL_EXPORTER_OTLP_HEADERS is no name=value, and is left out", with_traceback=False)
+        return False
+
+
 _hears = _Hears()
+_says_without_text = _SaysWithoutText()
 _leg_of_thread: dict[int, OtlpLeg] = {}
 _legs: weakref.WeakSet[OtlpLeg] = weakref.WeakSet()
 

@@ -15,6 +15,7 @@ GRPC: Protocol = "grpc"
 HTTP: Protocol = "http/protobuf"
 _GRPC_PORT, _HTTP_PORT = 4317, 4318
 # Names in OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER that mean OTLP → the protocol that they name.
+_NOT_KNOWN = "is not known here"
 OTLP_NAMES: dict[str, Protocol | None] = {"otlp": None, "otlp_proto_grpc": GRPC, "otlp_proto_http": HTTP}
 _CURES: dict[Protocol, str] = {
     GRPC: "install opentelemetry-exporter-otlp-proto-grpc, or set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf and the "
@@ -31,6 +32,11 @@ class OtlpPlan:
     endpoint: str
     protocol: Protocol
     why: str
+
+    @property
+    def is_guess(self) -> bool:
+        """A protocol was asked for that nobody knows."""
+        return self.why.endswith(_NOT_KNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ def protocol_of(
         if text in (GRPC, HTTP):
             return (GRPC if text == GRPC else HTTP), variable
         if text:
-            return HTTP, f"{variable}={text} is not known here"
+            return HTTP, f"{variable}={text} {_NOT_KNOWN}"
     port = _port(url)
     if port == _HTTP_PORT:
         return HTTP, f"no protocol is set, and the port is {port}"
