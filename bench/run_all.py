@@ -26,6 +26,7 @@ BENCHMARKS = {
     "atif_speed.py": "A long session of Claude Code → ATIF",
     "perfetto.py": "Traces for Perfetto",
     "receive.py": "Receiving OTLP",
+    "query.py": "SQL over a store",
     "run_startup.py": "What `otel-gym run` adds to the start of a Python",
 }
 
