@@ -28,6 +28,7 @@ DAMAGED = 1
 NOT_DONE = 2
 # Wider than any row: what goes into a pipe is neither wrapped nor cut.
 PIPE_WIDTH = 100_000
+_CHUNK = 1 << 20
 
 
 def named_folder(text: str) -> Path:
@@ -202,6 +203,24 @@ def _discard(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def open_closed_streams() -> None:
+    """Streams that the shell closed (``>&-``) become ones that fail as they would, with OSError: Python has None there,
+    and the next file to be opened would take their number. Programs that are started find them closed, as before.
+    """
+    for name, mode, flags in (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_RDONLY)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.open(os.devnull, flags), mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def stdin_chunks() -> Iterator[bytes]:
+    """All of standard input; CommandError where it cannot be read."""
+    try:
+        while chunk := sys.stdin.buffer.read(_CHUNK):
+            yield chunk
+    except OSError as error:
+        raise CommandError(f"stdin cannot be read: {error.strerror}; give it something, or name a file") from None
 
 
 class OutputConsole(Console):

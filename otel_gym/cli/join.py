@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
+import os
+import stat
 import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +25,7 @@ from otel_gym.cli.common import (
     progress,
     reader,
     say,
+    stdin_chunks,
 )
 from otel_gym.cli.formats import counted, number
 from otel_gym.cli.writing import not_written
@@ -33,13 +36,18 @@ from otel_gym.views.json_lines import replacing
 
 STDOUT = STDIN = Path("-")
 LISTED = 20
+# What a stream of rows begins with that is packed, and how a file of it is called.
+_PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+_CHUNK = 1 << 20
 
 
 @reader
 def join(
     rollouts: Annotated[
         Path,
-        typer.Argument(metavar="ROLLOUTS.jsonl", help="Rollout rows, one JSON object a line; - is stdin."),
+        typer.Argument(
+            metavar="ROLLOUTS.jsonl", help="Rollout rows, one JSON object a line, .gz and .zst too; - is stdin."
+        ),
     ],
     output: Annotated[
         Path | None,
@@ -78,6 +86,7 @@ def join(
         otel-gym join rollouts.jsonl -o joined.jsonl --run latest
         otel-gym join rollouts.jsonl --report report.json | head -1
     """
+    _check_files(rollouts, output, report)
     store = open_store(directory)
     with _seekable(rollouts) as path:
         joining = Join(store, path, run, include_payloads=include_payloads)
@@ -88,8 +97,27 @@ def join(
     for line in said(joining.report):
         say(line)
     # Damage of the rows is said, and ends the command, as that of the store does.
-    store.met(joining.damage)
+    name = Path("stdin") if rollouts == STDIN else rollouts
+    store.met(replace(damage, path=name) for damage in joining.damage)
     return store
+
+
+def _check_files(rollouts: Path, output: Path | None, report: Path | None) -> None:
+    """Rows that cannot be read are not written again, and a report holds none: neither takes the place of the rows."""
+    for option, path in (("-o", output), ("--report", report)):
+        if path is not None and path != STDOUT and _is_input(path, rollouts):
+            raise CommandError(f"{option} {path} is the file that is joined, and would lose what it is; name another")
+    if output is not None and report is not None and output != STDOUT and output.resolve() == report.resolve():
+        raise CommandError(f"-o and --report both name {output}; give each a file of its own")
+
+
+def _is_input(path: Path, rollouts: Path) -> bool:
+    """Also by a link, and where the shell opened it as stdin."""
+    try:
+        given = os.fstat(sys.stdin.fileno()) if rollouts == STDIN else rollouts.stat()
+        return stat.S_ISREG(given.st_mode) and os.path.samestat(given, path.stat())
+    except (OSError, ValueError):  # one of them is not there
+        return False
 
 
 @contextmanager
@@ -100,14 +128,19 @@ def _seekable(path: Path) -> Iterator[Path]:
         return
     if path != STDIN and (path.is_dir() or not path.exists()):
         raise CommandError(f"{path}: {'a folder' if path.is_dir() else 'no such file'}; give a file of rollout rows")
-    with tempfile.NamedTemporaryFile(suffix=".jsonl") as copy:
-        if path == STDIN:
-            shutil.copyfileobj(sys.stdin.buffer, copy)
-        else:
-            with path.open("rb") as rows:
-                shutil.copyfileobj(rows, copy)
+    chunks = stdin_chunks() if path == STDIN else _chunks_of(path)
+    first = next(chunks, b"")
+    packed = next((suffix for magic, suffix in _PACKED.items() if first.startswith(magic)), "")
+    with tempfile.NamedTemporaryFile(suffix=f".jsonl{packed}") as copy:
+        copy.writelines(chain([first], chunks))
         copy.flush()
         yield Path(copy.name)
+
+
+def _chunks_of(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as rows:
+        while chunk := rows.read(_CHUNK):
+            yield chunk
 
 
 def _write(rows: Iterator[JoinedRow], output: Path | None) -> None:

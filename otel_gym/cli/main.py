@@ -27,7 +27,7 @@ from otel_gym.cli import (
     stats,
     tail,
 )
-from otel_gym.cli.common import AddressCommand, ArgumentCommand, output_code
+from otel_gym.cli.common import AddressCommand, ArgumentCommand, open_closed_streams, output_code
 from otel_gym.version import __version__
 
 
@@ -35,6 +35,7 @@ class Program(TyperGroup):
     """Ends with 2 also where what is wrong with the arguments, or the help, cannot be written."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
+        open_closed_streams()
         try:
             return super().main(*arguments, **options)
         except OSError as error:

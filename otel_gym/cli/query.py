@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -25,6 +26,7 @@ from otel_gym.cli.common import (
     print_lines,
     said_failures,
     say,
+    stdin_chunks,
 )
 from otel_gym.cli.formats import UNKNOWN
 from otel_gym.cli.tables import aligned, is_terminal
@@ -78,7 +80,7 @@ def query(
         _check_output(output, json, as_csv)
         from otel_gym.views.query import Query, QueryError  # pyarrow is slow to load
 
-        select = sys.stdin.read() if text == "-" else text
+        select = _select(text)
         try:
             with Query(chosen_directory(directory), select, every=every) as answer:
                 _give(answer, output, json, as_csv)
@@ -86,6 +88,15 @@ def query(
         except QueryError as problem:
             raise CommandError(str(problem)) from None
         _say_damage(damage)
+
+
+def _select(text: str) -> str:
+    """What the shell or stdin gave as bytes, as UTF-8."""
+    given = b"".join(stdin_chunks()) if text == "-" else os.fsencode(text)
+    try:
+        return given.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CommandError(f"the SQL is no UTF-8 (byte 0x{given[error.start]:02x} at {error.start:,})") from None
 
 
 def _check_output(output: Path | None, json: bool, as_csv: bool) -> None:

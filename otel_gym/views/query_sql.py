@@ -16,6 +16,8 @@ from otel_gym.conventions import (
 )
 
 SCHEMA = "otel_gym"
+# What the sealed form says of any later time, of which there is none in a trace.
+LAST_NS = 2**63 - 1
 
 # --- spans
 
@@ -224,14 +226,18 @@ ROLLOUTS = (
     *_TIMES,
 )
 
-_KNOWN_TIMES = ("start_ns", "end_ns", "start_time", "end_time")
+# Beside what each is made from.
+_KNOWN_TIMES = {"start_ns": "start_ns", "end_ns": "end_ns", "start_time": "start_ns", "end_time": "end_ns"}
 _DURATION = "(end_ns - start_ns) / 1e6"
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 def views(every: bool) -> Iterator[str]:
     counting = "" if every else "AND NOT superseded"
-    known = ", ".join(f"CASE WHEN t.span_id IS NULL THEN s.{name} END AS {name}" for name in _KNOWN_TIMES)
+    known = ", ".join(
+        f"CASE WHEN t.span_id IS NULL AND s.{of} < {LAST_NS} THEN s.{name} END AS {name}"
+        for name, of in _KNOWN_TIMES.items()
+    )
     calls = f"operation IN {_INFERENCE} AND NOT is_no_call {counting}"
     yield f"""CREATE VIEW {SCHEMA}.told_spans AS
         SELECT s.* REPLACE ({known}), n.span_id IS NOT NULL AS is_no_call,

@@ -21,6 +21,7 @@ from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.rows import AT, row_of_span, status_name
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.views.layers import asks_model, is_model_call, without_client_layer
+from otel_gym.views.query_sql import LAST_NS
 from otel_gym.views.rewards import reward_of
 
 _TEXT = pa.string()
@@ -244,11 +245,15 @@ def _execution_row(
         "task_index": indices and _int64(indices.task_index),
         "rollout_index": indices and _int64(indices.rollout_index),
         "attempt": indices and _int64(indices.attempt),
-        "root_start_ns": root and root.start_ns,
-        "root_end_ns": root and root.end_ns,
+        "root_start_ns": root and _known_time(root.start_ns),
+        "root_end_ns": root and _known_time(root.end_ns),
         "root_status": None if root is None else execution.status,
         "reward": reward,
     }
+
+
+def _known_time(moment: int | None) -> int | None:
+    return moment if moment is not None and moment < LAST_NS else None
 
 
 def _int64(number: int) -> int | None:

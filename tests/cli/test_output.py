@@ -41,6 +41,35 @@ def test_a_full_disk_on_stdout_gave_a_traceback_and_1(example_store: Path, comma
     assert (code, line.startswith("otel-gym: stdout cannot be written: No space left")) == (2, True)
 
 
+@pytest.mark.parametrize("command", [*READERS, "join {rows}", "query 'FROM spans'", "query 'FROM spans' --json"])
+def test_a_closed_stdout_gave_a_traceback_and_1(example_store: Path, tmp_path: Path, command: str) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"_ng_rollout_id": "1-0"}\n')
+    command = command.format(rows=tmp_path / "rows.jsonl")
+    code, _, said = in_a_shell(f"otel-gym {command} --dir {example_store} >&-")
+    (line, *_) = [line for line in said.splitlines() if "stdout" in line]
+    assert (code, "Traceback" in said) == (2, False)
+    assert line.startswith("otel-gym: stdout cannot be written: Bad file descriptor")
+
+
+def test_what_goes_to_a_file_needs_no_stdout_and_no_stderr(example_store: Path, tmp_path: Path) -> None:
+    output = tmp_path / "spans.jsonl"
+    command = f"otel-gym query 'FROM spans' -o {output} --dir {example_store}"
+    assert in_a_shell(f"{command} <&- >&- 2>&-") == (0, "", "")
+    assert output.read_text().count("\n") > 10
+
+
+@pytest.mark.parametrize("command", ["query -", "join -"])
+def test_a_closed_stdin_gave_a_traceback_and_1(example_store: Path, command: str) -> None:
+    code, printed, said = in_a_shell(f"otel-gym {command} --dir {example_store} <&-")
+    assert (code, printed) == (2, "")
+    assert said == "otel-gym: stdin cannot be read: Bad file descriptor; give it something, or name a file\n"
+
+
+def test_a_program_that_is_started_finds_the_streams_that_the_shell_closed(tmp_path: Path) -> None:
+    program = f"{sys.executable} -c 'import sys; print(1); sys.exit(sys.stdout is not None)'"
+    assert in_a_shell(f"otel-gym run --dir {tmp_path / 's'} -- {program} >&-")[0] == 0
+
+
 def test_help_on_a_full_disk_gave_a_traceback_and_1() -> None:
     code, _, said = in_a_shell("otel-gym ls --help > /dev/full")
     assert (code, len(said.splitlines())) == (2, 1)

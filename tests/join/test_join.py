@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
+import re
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import otel_gym
+from otel_gym.cli.main import app
+from otel_gym.views.join_export import COLUMNS
+from otel_gym.views.model_calls_export import COUNT, NUMBER, TEXT
+from otel_gym.views.model_calls_export import JSON as JSON_TEXT
 from otel_gym.views.rollout_rows import with_capture
 
 from .conftest import Invoke, capture_line, write_lines
@@ -219,12 +230,55 @@ def test_parquet_has_the_row_as_it_was_and_its_sums(store: Path, tmp_path: Path,
 
 
 def test_rows_may_come_compressed_or_from_a_pipe(store: Path, tmp_path: Path, invoke: Invoke) -> None:
-    import gzip
-
     rows = tmp_path / "r.jsonl.gz"
     rows.write_bytes(gzip.compress(json.dumps(row(0, 0)).encode()))
     [found], _ = joined(invoke, rows, store)
     assert ids(found) == ["call-0"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress, bytes])
+def test_packed_rows_on_stdin_were_not_unpacked_and_damage_named_a_temporary_file(
+    pack: Callable[[bytes], bytes], store: Path
+) -> None:
+    rows = pack(json.dumps(row(0, 0)).encode() + b"\n{torn\n")
+    done = CliRunner().invoke(app, ["join", "-", "--dir", str(store)], input=rows)
+    assert (done.exit_code, ids(json.loads(done.stdout))) == (1, ["call-0"])
+    assert "otel-gym: stdin:2: no JSON" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["-o", "--report"])
+def test_output_onto_the_rows_deleted_those_that_cannot_be_read(
+    option: str, store: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    rows = write_lines(tmp_path / "r.jsonl", row(0, 0), "{torn")
+    before = rows.read_bytes()
+    (tmp_path / "soft.jsonl").symlink_to(rows)
+    (tmp_path / "hard.jsonl").hardlink_to(rows)
+    for name in ("r.jsonl", "soft.jsonl", "hard.jsonl"):
+        refused = invoke("join", rows, option, tmp_path / name, "--dir", store)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert f"{option} {tmp_path / name} is the file that is joined" in refused.stderr
+    command = f"{sys.executable} -m otel_gym.cli join - {option} {rows} --dir {store} < {rows}"
+    assert subprocess.run(["sh", "-c", command], capture_output=True, check=False).returncode == 2
+    assert rows.read_bytes() == before
+    same = invoke("join", rows, "-o", tmp_path / "o.jsonl", "--report", tmp_path / "o.jsonl", "--dir", store)
+    assert (same.exit_code, (tmp_path / "o.jsonl").exists()) == (2, False)
+
+
+def test_latencies_summed_up_to_0_6000000000000001_where_nemo_gym_says_0_6(tmp_path: Path, invoke: Invoke) -> None:
+    calls = [capture_line(f"c{number}", latency_ms=latency) for number, latency in enumerate((0.1, 0.2, 0.3))]
+    write_lines(tmp_path / "c" / "0-0.capture.jsonl", *calls)
+    invoke("import", "gym-captures", tmp_path / "c", "--dir", tmp_path / "s")
+    [found], _ = joined(invoke, write_lines(tmp_path / "r.jsonl", row(0, 0)), tmp_path / "s")
+    assert found[CAPTURE]["metrics"]["latency_total_ms"] == 0.6
+
+
+def test_the_page_lists_the_columns_of_parquet() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "join.md").read_text().partition("<!-- columns")[2]
+    cells = (line.split("|")[1:3] for line in page.splitlines() if line.startswith("| `"))
+    types = {TEXT: "string", JSON_TEXT: "string", COUNT: "int64", NUMBER: "double"}
+    listed = [(name, said.strip()) for names, said in cells for name in re.findall(r"`(\w+)`", names)]
+    assert listed == [(name, types[column]) for name, column in COLUMNS]
 
 
 def test_a_folder_or_nothing_is_refused(store: Path, tmp_path: Path, invoke: Invoke) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +122,27 @@ def test_what_has_no_time_has_none_in_the_views(tmp_path: Path) -> None:
     write(tmp_path, spans, "0-0")
     assert ask(tmp_path, "SELECT start_ns, start_time, duration_ms, status FROM rollouts") == [(None, None, None, "ok")]
     assert ask(tmp_path, "SELECT start_ns, duration_ms FROM tools ORDER BY span_id") == [(None, None), (5, 2e-06)]
+
+
+@pytest.mark.parametrize("seal", [False, True])
+def test_a_time_of_which_ls_said_2554_was_2262(seal: bool, tmp_path: Path) -> None:
+    late, tool = 2**64 - 1, {"gen_ai__operation__name": "execute_tool"}
+    write(tmp_path, [span("1" * 16, "rollout", late, late, "0-0"), span("2" * 16, "t", 5, late, "0-0", **tool)], "0-0")
+    write(tmp_path, [span("3" * 16, "t", 5, late, "1-0", **tool), span("4" * 16, "t", 6, 9, "1-0", **tool)], "1-0")
+    if seal:
+        compact(tmp_path)
+    times = "SELECT start_ns, end_ns, year(start_time), year(end_time), duration_ms FROM"
+    assert ask(tmp_path, f"{times} rollouts ORDER BY rollout_id") == [
+        (None, None, None, None, None),
+        (5, 9, 1970, 1970, 4e-06),
+    ]
+    assert ask(tmp_path, f"{times} tools WHERE span_id LIKE '2%'") == [(5, None, 1970, None, None)]
+
+
+def test_sql_that_is_no_utf_8_gave_a_traceback(store: Path, invoke: Invoke) -> None:
+    for text, piped in (("-", b"SELECT '\xff'"), (os.fsdecode(b"SELECT '\xff'"), b"")):
+        refused = invoke("query", text, "--dir", store, input=piped)
+        assert (refused.exit_code, refused.stderr) == (2, "otel-gym: the SQL is no UTF-8 (byte 0xff at 8)\n")
 
 
 def test_damage_is_said_and_all_else_is_asked(tmp_path: Path, invoke: Invoke) -> None:
