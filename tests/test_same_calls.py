@@ -78,6 +78,19 @@ def test_two_instrumentations_of_a_server_with_one_id(tmp_path: Path) -> None:
     assert len(ids_of(rollout)) == 2 and doubtful_calls(rollout) == []
 
 
+def test_two_calls_at_one_time_of_a_server_with_one_id_became_one_with_half_the_tokens(tmp_path: Path) -> None:
+    for number, other in enumerate(({"model": "other"}, {"tokens": 99, "gen_ai__usage__input_tokens": 8})):
+        first = call("a", scope="x", parent="1", id="same", tokens=10, gen_ai__usage__input_tokens=5)
+        second = call("b", scope="y", parent="2", id="same", **other)
+        rollout = rollout_of(tmp_path / str(number), first, second)
+        assert sorted(ids_of(rollout)) == ["a", "b"] and len(doubtful_calls(rollout)) == 1
+
+
+def test_a_routers_name_of_the_model_is_the_same_model(tmp_path: Path) -> None:
+    first, second = call("a", scope="x", id="n", model="openai/m"), call("b", scope="y", id="n", model="m")
+    assert len(ids_of(rollout_of(tmp_path, first, second))) == 1
+
+
 def test_parallel_calls_of_two_instrumentations_without_ids_are_not_merged_and_said(tmp_path: Path) -> None:
     lines = [
         call("1", scope="a", start=10, end=50, tokens=1),

@@ -1,10 +1,10 @@
 """Which spans of clients' own instrumentations tell of one call of a model.
 
 Two do if they name the same answer (or the same request), at one time, and one stands below the other or is another
-instrumentation's. So do two of which one stands below the other, alone, at one time, with the same model and no
-figures that differ: a framework's span around a client's; and two of two instrumentations of one client, of which one
-encloses the other in time, when nothing else of theirs runs. What may be one call by less than that is ``doubtful``,
-and counts as two.
+instrumentation's that does not contradict it. So do two of which one stands below the other, alone, at one time, with
+the same model and no figures that differ: a framework's span around a client's; and two of two instrumentations of
+one client, of which one encloses the other in time, when nothing else of theirs runs. What may be one call by less
+than that is ``doubtful``, and counts as two.
 """
 
 from __future__ import annotations
@@ -137,11 +137,9 @@ class _Groups:
             return
         for one, other in combinations(named, 2):
             if self._are_apart(one, other) and _overlap(one, other):
-                self._join_if_only(one, other, named)
+                self._join_if_only(one, other, named, not _contradict(one, other))
 
-    def _join_if_only(
-        self, one: StoredSpan, other: StoredSpan, among: Sequence[StoredSpan], is_likely: bool = True
-    ) -> None:
+    def _join_if_only(self, one: StoredSpan, other: StoredSpan, among: Sequence[StoredSpan], is_likely: bool) -> None:
         """Where at their time none of ``among`` could stand for one of them."""
         if is_likely and _partners(one, other, among) == [other] and _partners(other, one, among) == [one]:
             self._join(one, other)
@@ -217,8 +215,24 @@ def _may_be_same(outer: StoredSpan, inner: StoredSpan) -> bool:
         _names_agree(outer, inner) is None
         and _overlap(outer, inner)
         and _model_of(outer) == _model_of(inner) is not None
-        and all(_agree(outer.attributes.get(name), inner.attributes.get(name)) for name in _TOKENS)
+        and not any(_differ(outer, inner, name) for name in _TOKENS)
     )
+
+
+def _contradict(one: StoredSpan, other: StoredSpan) -> bool:
+    """Of another model, or with no count of tokens in common. One count alone may be wrong: instrumentations err."""
+    if any(_are_other_models(one.attributes.get(name), other.attributes.get(name)) for name in _MODELS):
+        return True
+    return all(_differ(one, other, name) for name in _TOKENS)
+
+
+def _are_other_models(one: Any, other: Any) -> bool:
+    """``openai/m`` and ``m-2026-10-01`` may be ``m``."""
+    return isinstance(one, str) and isinstance(other, str) and one not in other and other not in one
+
+
+def _differ(one: StoredSpan, other: StoredSpan, name: str) -> bool:
+    return not _agree(one.attributes.get(name), other.attributes.get(name))
 
 
 def _begins_within(outer: StoredSpan, inner: StoredSpan) -> bool:
