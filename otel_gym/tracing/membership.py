@@ -99,8 +99,13 @@ _ASGI_MESSAGES = (" http send", " http receive", " websocket send", " websocket 
 
 
 def is_asgi_message(name: str, kind: SpanKind | None, attributes: Attributes) -> bool:
-    """Whether a starting span stands for one ASGI message: never stored, not even within a rollout."""
-    return kind is SpanKind.INTERNAL and name.endswith(_ASGI_MESSAGES) and not attributes
+    """Whether a starting span stands for one ASGI message: never stored, not even within a rollout.
+
+    ``name`` may be anything: programs say what they like.
+    """
+    if kind is not SpanKind.INTERNAL or attributes or not isinstance(name, str):
+        return False
+    return name.endswith(_ASGI_MESSAGES)
 
 
 def is_gym_span(attributes: Mapping[str, Any] | None, identity: Identity) -> bool:
