@@ -30,3 +30,11 @@ def test_a_program_without_stderr_goes_on(launches: Launches):
     settings = {"OTEL_GYM": "1", "OTEL_GYM_DIR": str(launches.directory), "OTEL_GYM_FSYNC": "sometimes"}
     done = launches.run("python", "-c", f"import sys; sys.stderr = None\n{USE}", **settings)
     assert (done.returncode, len(launches.rollouts())) == (0, 2)
+
+
+def test_a_propagator_that_is_misspelt_was_raised_into_the_program(launches: Launches):
+    settings = {"OTEL_GYM": "1", "OTEL_GYM_DIR": str(launches.directory), "OTEL_PROPAGATORS": "nosuch"}
+    for use in (USE, "import otel_gym.capture.middleware\n" + USE):
+        done = launches.run("python", "-c", use, **settings)
+        assert (done.returncode, done.stderr.count("OTEL_PROPAGATORS='nosuch' is refused")) == (0, 1)
+    assert len(launches.rollouts()) == 2
