@@ -101,7 +101,7 @@ def judge(name: str, directory: Path = FIXTURES) -> Verdict:
 
 
 def judged(name: str, found: Any, true: Any) -> str:
-    if name == "tool_calls":
+    if name == "tool_calls" and found is not None:
         return _judged_calls([call.model_dump() for call in found], true)
     if found == true or (name == "finish_reason" and normal_finish_reason(found) == normal_finish_reason(true)):
         return RIGHT
@@ -114,8 +114,7 @@ def _judged_calls(found: list[dict[str, Any]], true: list[dict[str, Any]]) -> st
     """Of calls without ids the rest must be right."""
     if found == true:
         return RIGHT
-    has_no_ids = all(call["call_id"] is None for call in found)
-    return NULL if has_no_ids and found in ([], [{**call, "call_id": None} for call in true]) else WRONG
+    return NULL if found == [{**call, "call_id": None} for call in true] else WRONG
 
 
 def _same(call: StoredModelCall, rows: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -113,7 +113,7 @@ def check_tree(rollout: RolloutSpans, reward: float, expected: frozenset[str], v
     missing = expected - {span.name for span in spans if span.attributes.get("gym.session.id")}
     if missing:
         say(f"no {sorted(missing)} with a session")
-    asked_for = {call.call_id for record in model_call_records(rollout) for call in record.tool_calls}
+    asked_for = {call.call_id for record in model_call_records(rollout) for call in record.tool_calls or ()}
     ran = [span.attributes.get("gen_ai.tool.call.id") for span in spans if is_tool(span)]
     if len(ran) != len(asked_for) or set(ran) != asked_for:
         say(f"tools {ran}, the model called {sorted(map(str, asked_for))}")

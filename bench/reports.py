@@ -292,7 +292,7 @@ def drive_arguments(folder: Path, expected: Object, bench: Bench) -> Iterator[st
     message = {"role": "assistant", "content": None, "tool_calls": tool_calls}
     body = {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
     stored = bench.stored([bench.exchange("chat", plain(body))])
-    ours = [tool_call.arguments for each in stored for tool_call in each.record.tool_calls]
+    ours = [tool_call.arguments for each in stored for tool_call in each.record.tool_calls or ()]
     yield from unequal_of_known({"arguments": ours}, expected)
 
 

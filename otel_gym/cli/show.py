@@ -157,7 +157,7 @@ def _append_call(label: Text, record: ModelCallRecord, streamed: bool) -> None:
         label.append(f"  {count(record.tokens_in)}{cached} → {count(record.tokens_out)} tokens")
     if streamed and record.latency_ttft_ms is not None:
         label.append(f"  first token {milliseconds(record.latency_ttft_ms)}", "dim")
-    for call in record.tool_calls:
+    for call in record.tool_calls or ():
         label.append(printable(f"  ⚒ {call.name}({_short(safe_json(call.arguments))})"), "magenta")
     if record.error_category is not None:
         label.append(printable(f"  {record.error_category}"), "red")
@@ -191,5 +191,6 @@ def _row(node: SpanNode, depth: int) -> dict[str, Any]:
         "attributes": {name: value for name, value in span.attributes.items() if not name.endswith(".body")},
     }
     if record is not None:
-        row["tool_calls"] = [dict(call) for call in record.tool_calls]
+        calls = record.tool_calls
+        row["tool_calls"] = None if calls is None else [dict(call) for call in calls]
     return row

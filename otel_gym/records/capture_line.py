@@ -30,7 +30,7 @@ def record_of_capture_line(line: Mapping[str, Any], call_index: int) -> ModelCal
         record = build_model_call_record(line, call_index)
     except ValidationError as problem:
         raise CaptureLineError(_said(problem)) from None
-    if isinstance(response, dict) and any(RAW_ARGUMENTS in call.arguments for call in record.tool_calls):
+    if isinstance(response, dict) and any(RAW_ARGUMENTS in call.arguments for call in record.tool_calls or ()):
         return record.model_copy(update={"tool_calls": _tool_calls(response)})
     return record
 

@@ -97,8 +97,8 @@ class ModelCallRecord(BaseModel):
     cached_tokens: int | None = _unknown("Part of tokens_in that was read from a cache.")
     cache_creation_tokens: int | None = _unknown("Part of tokens_in written to a cache.")
     cache_hit: bool | None = _unknown("Whether cached_tokens is above 0.")
-    tool_calls: list[ToolCall] = Field(
-        default_factory=list, description="What the model asked for: call_id, name and arguments (an object) each."
+    tool_calls: list[ToolCall] | None = _unknown(
+        "What the model asked for: call_id, name and arguments (an object) each; null where what it said was not kept."
     )
     reasoning_content: str | None = _unknown("The model's reasoning, where it is readable text.")
     error_category: str | None = _unknown(

@@ -324,6 +324,8 @@ def _first_open(open_ids: list[str], same_ids: Mapping[str, str | None], told: s
 def _call(item: Item, call_id: str) -> Json:
     arguments, raw = _arguments(item)
     call: Json = {"tool_call_id": call_id, "function_name": str(item.get("name") or ""), "arguments": arguments}
+    if item.get("arguments", "") is None:  # told by its run, which kept no content
+        raw, call["extra"] = None, {"content_not_recorded": True}
     return call if raw is None else {**call, "extra": {"raw_arguments": raw}}
 
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from otel_gym import conventions as names
 from otel_gym.records.model_input import plain_item
 from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult, UserMessage
+from otel_gym.records.trajectory import AgentTelemetry, Trajectory, trajectory_of
 from otel_gym.store.json_text import parsed
 from otel_gym.views.agent_tree import text_of
-from otel_gym.views.generations import Call, step_of
+from otel_gym.views.generations import Call, content_gaps, step_of
 from otel_gym.wire.items import Item, input_items
 from otel_gym.wire.items.genai import items_of_messages
 from otel_gym.wire.items.shapes import OUTPUT_TYPES
@@ -44,6 +45,21 @@ def request_items(call: Call) -> list[Item]:
     instructions = parsed(text_of(call.span, "gen_ai.system_instructions"))
     system = [{"role": "system", "parts": instructions}] if isinstance(instructions, list) else []
     return items_of_messages(system) + items_of_messages(parsed(text_of(call.span, "gen_ai.input.messages")))
+
+
+def trajectories_of_calls(calls: Sequence[Call]) -> list[Trajectory]:
+    """Of each agent that the requests tell apart."""
+    by_agent: dict[str | None, list[Call]] = {}
+    for call in calls:
+        by_agent.setdefault(agent_key(call), []).append(call)
+    found = []
+    for key, of_agent in by_agent.items():
+        entries = steps_of_calls(of_agent)
+        steps = [entry for entry in entries if isinstance(entry, AgentStep)]
+        lost = sum(not call.superseded and not request_items(call) for call in of_agent)
+        telemetry = AgentTelemetry(source="capture", session_id=key)
+        found.append(trajectory_of(entries, telemetry, content_gaps(steps, requests=lost)))
+    return found
 
 
 def steps_of_calls(calls: Sequence[Call]) -> list[Entry]:

@@ -6,7 +6,7 @@ name the same answer (and, where both say it, the same request).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +15,23 @@ from otel_gym.content import known
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.records.retries import Attempt, logical_calls
 from otel_gym.records.steps import AgentStep, iso_time
+from otel_gym.records.trajectory import Gap
 from otel_gym.store.json_text import parsed
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.store.tokens import NO_TOKENS, tokens_of_response
 from otel_gym.views.agent_tree import text_of
 from otel_gym.views.layers import is_model_call, without_client_layer
-from otel_gym.views.model_calls import kept_headers, record_of
+from otel_gym.views.model_calls import has_lost_answer, kept_headers, record_of
 from otel_gym.views.same_calls import RESPONSE_ID, request_id_of
 from otel_gym.wire.items import Item, output_items
 from otel_gym.wire.items.genai import items_of_messages
 from otel_gym.wire.usage import TokenStats, with_thinking
+
+# Codes of gaps, and names in ``extra`` of the steps that have them.
+CONTENT_NOT_RECORDED = "content_not_recorded"
+CONTENT_CUT = "content_cut"
+_MESSAGES = "gen_ai.output.messages"
 
 
 @dataclass(slots=True, eq=False)
@@ -115,8 +121,9 @@ def step_of(call: Call) -> AgentStep:
     source = call.captured or call.span
     record = call.record or record_of(source, 0)
     told = call.told
+    items, lack = _items(call, record)
     return AgentStep(
-        items=_items(call, record),
+        items=items,
         model=record.model,
         stop_reason=record.finish_reason or (_stop_reason(told) if told else None),
         response_id=record.response_id,
@@ -127,19 +134,50 @@ def step_of(call: Call) -> AgentStep:
         provider_usage=_provider_usage(record, call.span),
         error=_error(source, record),
         is_unfinished=source.end_ns is None,
-        extra={**_ids(call, record), **_tokens(call, record)},
+        extra={**_ids(call, record), **_tokens(call, record), **({lack: True} if lack else {})},
     )
 
 
-def _items(call: Call, record: ModelCallRecord) -> list[Item]:
+def content_gaps(steps: Iterable[AgentStep], **lost: int) -> list[Gap]:
+    """What is not known of what was said: of the answers of ``steps``, and ``lost``, a number of each kind."""
+    found = list(steps)
+    gaps = []
+    for lack in (CONTENT_NOT_RECORDED, CONTENT_CUT):
+        lost_of_lack = lost if lack is CONTENT_NOT_RECORDED else {}
+        answers = sum(lack in step.extra for step in found)
+        said = [f"{answers} of {len(found)} answers"] if answers else []
+        said += [f"{count} {kind}" for kind, count in lost_of_lack.items() if count]
+        if said:
+            gaps.append(Gap(code=lack, detail=", ".join(said)))
+    return gaps
+
+
+def _items(call: Call, record: ModelCallRecord) -> tuple[list[Item], str | None]:
+    """What the model made, and what is not known of it: one of the codes of ``content_gaps``."""
     told = call.told
     if told is not None:
         items = _json_list(text_of(told, names.OUTPUT_ITEMS))
         if items is not None:
-            return [item for item in items if isinstance(item, dict)]
+            return [item for item in items if isinstance(item, dict)], _cut(told, names.OUTPUT_ITEMS)
     if record.response is not None and record.dialect is not None and not _is_error(record):
-        return output_items(record.dialect, record.response)
-    return items_of_messages(_json_list(call.span.attributes.get("gen_ai.output.messages")))
+        return output_items(record.dialect, record.response), None
+    messages = _json_list(call.span.attributes.get(_MESSAGES))
+    if messages is not None:
+        return items_of_messages(messages), _cut(call.span, _MESSAGES)
+    return [], CONTENT_NOT_RECORDED if _had_answer(call.captured or call.span, record) else None
+
+
+def _cut(span: StoredSpan, name: str) -> str | None:
+    cut = span.attributes.get(names.OTLP_CUT)
+    is_cut = isinstance(cut, list) and any(str(each).startswith(f"{name}=") for each in cut)
+    return CONTENT_CUT if is_cut else None
+
+
+def _had_answer(span: StoredSpan, record: ModelCallRecord) -> bool:
+    """Whether the model said something that is not here."""
+    if span.end_ns is None or (names.MODEL_CALL_ID in span.attributes and not has_lost_answer(span)):
+        return False
+    return _error(span, record) is None or record.response_id is not None
 
 
 def _is_error(record: ModelCallRecord) -> bool:

@@ -83,11 +83,20 @@ def record_of(span: StoredSpan, call_index: int) -> ModelCallRecord:
         said = {name: facts.text(key) for name, key in _SAID_AT_START.items()}
         return _record_of_attributes(span, call_index).model_copy(update=known(said))
     record = _record_of_capture_line(span, call_index) or build_model_call_record(exchange_of(span), call_index)
-    if names.REQUEST_BODY in span.attributes or names.RESPONSE_BODY in span.attributes:
+    if not has_lost_answer(span):
         return record
     fields = fields_of_attributes(span)
-    # Without bodies a stream would look cut off: whether it was is what capture said.
-    return record.model_copy(update=known(fields) | {"error_category": fields["error_category"]})
+    # Without its end a stream would look cut off: whether it was is what capture said.
+    said = {"error_category": fields["error_category"], "response": None, **_said(span)}
+    return ModelCallRecord.model_validate({**dict(record), **known(fields), **said})
+
+
+def has_lost_answer(span: StoredSpan) -> bool:
+    """Whether the answer was not kept, or only its head: then the conventions' attributes know more of it."""
+    attributes = span.attributes
+    if names.RESPONSE_BODY in attributes:
+        return names.RESPONSE_BODY + names.BODY_BYTES in attributes
+    return names.REQUEST_BODY not in attributes or "gen_ai.response.id" in attributes
 
 
 def _record_of_capture_line(span: StoredSpan, call_index: int) -> ModelCallRecord | None:
@@ -223,15 +232,25 @@ def _record_of_attributes(span: StoredSpan, call_index: int) -> ModelCallRecord:
     )
     facts = _Facts(span.attributes)
     first_content_ns = facts.number(names.FIRST_CONTENT_NS)
-    said = {"output": items_of_messages(parsed(facts.text("gen_ai.output.messages")))}
     told = {
         "dialect": facts.text(names.DIALECT),
         "status_code": facts.number("http.response.status_code"),
         "latency_ttft_ms": None if first_content_ns is None else round(first_content_ns / 10**6, 2),
+        **_said(span),
+    }
+    return ModelCallRecord.model_validate({"call_index": call_index, **times, **told, **fields_of_attributes(span)})
+
+
+def _said(span: StoredSpan) -> dict[str, Any]:
+    """What the model said, by its messages; without them nobody knows, which is not the same as nothing."""
+    messages = parsed(_Facts(span.attributes).text("gen_ai.output.messages"))
+    if not isinstance(messages, list):
+        return {"tool_calls": None, "reasoning_content": None}
+    said = {"output": items_of_messages(messages)}
+    return {
         "tool_calls": [tool_call_fields(call) for call in tool_calls(said)],
         "reasoning_content": reasoning_content(said),
     }
-    return ModelCallRecord.model_validate({"call_index": call_index, **times, **told, **fields_of_attributes(span)})
 
 
 def fields_of_attributes(span: StoredSpan) -> dict[str, Any]:

@@ -19,12 +19,13 @@ from otel_gym.store.json_text import parsed
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, SpanEvent, StoredSpan
 from otel_gym.views.agent_tree import CALL_ID, Agent, AgentTree, is_step, is_tool, text_of
-from otel_gym.views.captured_steps import add_results, agent_key, request_items, said_between, steps_of_calls
-from otel_gym.views.generations import Call, calls_of, step_of
+from otel_gym.views.captured_steps import add_results, request_items, said_between, trajectories_of_calls
+from otel_gym.views.generations import Call, calls_of, content_gaps, step_of
 from otel_gym.wire.items.shapes import function_call_item
 
 _Order = tuple[int, int]
 _ARGUMENTS = "gen_ai.tool.call.arguments"
+_SAID = (names.USER_MESSAGE_EVENT, names.CONTEXT_MESSAGE_EVENT, names.CONTEXT_BOUNDARY_EVENT)
 
 
 def trajectories(rollout: RolloutSpans) -> list[Trajectory]:
@@ -33,19 +34,8 @@ def trajectories(rollout: RolloutSpans) -> list[Trajectory]:
     tree = AgentTree(counting.spans)
     calls = calls_of(counting)
     if not tree.agents and not any(map(is_step, counting.spans)):
-        return _of_calls_alone(calls)
+        return trajectories_of_calls(calls)
     return _Reader(counting, tree, calls).trajectories()
-
-
-def _of_calls_alone(calls: Sequence[Call]) -> list[Trajectory]:
-    by_agent: dict[str | None, list[Call]] = {}
-    for call in calls:
-        by_agent.setdefault(agent_key(call), []).append(call)
-    found = []
-    for key, of_agent in by_agent.items():
-        telemetry = AgentTelemetry(source="capture", session_id=key)
-        found.append(trajectory_of(steps_of_calls(of_agent), telemetry))
-    return found
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +61,7 @@ class _AgentRun:
     steps: list[_Step] = field(default_factory=list)
     between: list[tuple[_Order, Entry]] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    lost_messages: int = 0
     of_span: dict[int, list[_Step]] = field(default_factory=dict)
     of_call: dict[str | None, list[_Step]] = field(default_factory=dict)
 
@@ -184,10 +175,14 @@ class _Reader:
 
     def _take_events(self, span: StoredSpan) -> None:
         for event in span.events:
-            entry = _entry_of(event)
-            if entry is not None:
-                run = self._run_of(span)
-                (run if run.agent is not None else self._main()).between.append((_event_order(event), entry))
+            if event.name not in _SAID:
+                continue
+            run = self._run_of(span)
+            run, entry = run if run.agent is not None else self._main(), _entry_of(event)
+            if entry is None:
+                run.lost_messages += 1
+            else:
+                run.between.append((_event_order(event), entry))
 
     def _take_tool(self, span: StoredSpan) -> None:
         call_id, run = text_of(span, CALL_ID), self._run_of(span)
@@ -247,7 +242,8 @@ class _Reader:
     def _trajectory(self, run: _AgentRun) -> Trajectory:
         ordered: list[tuple[_Order, Entry]] = [(step.order, step.step) for step in run.steps] + run.between
         ordered.sort(key=lambda entry: entry[0])
-        trajectory = trajectory_of([entry for _, entry in ordered], _telemetry(run), run.gaps)
+        gaps = run.gaps + content_gaps((step.step for step in run.steps), messages=run.lost_messages)
+        trajectory = trajectory_of([entry for _, entry in ordered], _telemetry(run), gaps)
         if run.agent is not None:
             trajectory.agent_id, trajectory.spawned_by = run.agent.agent_id, run.agent.spawned_by
         return trajectory
@@ -326,9 +322,7 @@ def _entry_of(event: SpanEvent) -> Entry | None:
     item = _json_object(event.attributes.get(names.ITEM))
     if item is None:
         return None
-    if event.name in (names.USER_MESSAGE_EVENT, names.CONTEXT_MESSAGE_EVENT):
-        return UserMessage(item)
-    return boundary_of(item) if event.name == names.CONTEXT_BOUNDARY_EVENT else None
+    return boundary_of(item) if event.name == names.CONTEXT_BOUNDARY_EVENT else UserMessage(item)
 
 
 def _result_of(span: StoredSpan, call_id: str | None) -> ToolResult:
