@@ -49,6 +49,8 @@ _SETTINGS = ("TimeZone = 'UTC'", "autoinstall_known_extensions = false", "enable
 _ASKS_FOR_PLACES = re.compile(r"\b(?:model_calls|tools|rollouts|show|duckdb_\w+|information_schema|pragma_\w+)\b", re.I)
 _ASKS_FOR_CALLS = re.compile(r"\b(?:model_calls|rollouts)\b", re.I)
 
+_NOT_OURS = re.compile(r'\nDid you mean "(?:pg_|sqlite_|duckdb_)[^\n]*')
+
 
 class QueryError(Exception):
     """The query cannot be asked, or DuckDB refuses it; the text says why."""
@@ -85,7 +87,7 @@ class Query:
             self._select = select
             self.columns: list[str] = list(self._connection.sql(select).columns)
         except self._errors as problem:
-            raise QueryError(str(problem)) from None
+            raise QueryError(_said(problem)) from None
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         try:
@@ -116,6 +118,15 @@ def _duckdb() -> Any:
         return import_module("duckdb")
     except ModuleNotFoundError:
         raise QueryError("query needs the package duckdb: pip install 'otel_gym[query]'") from None
+
+
+def _said(problem: Exception) -> str:
+    """DuckDB knows the views that a query asks for, and may take another name for one of its own tables."""
+    text = str(problem)
+    if not text.startswith("Catalog Error: Table with name"):
+        return text
+    views = "The views are spans, model_calls, tools and rollouts; a file's name stands in quotes"
+    return f"{_NOT_OURS.sub('', text)}\n{views}"
 
 
 def _only_select(connection: duckdb.DuckDBPyConnection, text: str, errors: type[Exception]) -> str:
@@ -187,6 +198,7 @@ def _make_views(connection: duckdb.DuckDBPyConnection, text: str, every: bool, f
         _make_table(connection, f"{sql.SCHEMA}.{name}", table(rows, schema))
     connection.execute(sql.placed_spans(bool(placed)))
     connection.execute(sql.TIMELESS)
+    connection.execute(sql.TOOL_RUNS)
     _make_table(connection, f"{sql.SCHEMA}.no_calls", table(told.no_calls, IDS))
     if _ASKS_FOR_CALLS.search(text):
         connection.execute(sql.ABOVE)

@@ -158,6 +158,10 @@ ABOVE_CAPTURED = f"""INSERT INTO {SCHEMA}.no_calls
 TIMELESS = f"""CREATE TABLE {SCHEMA}.timeless AS
     SELECT DISTINCT {_IDS} FROM {SCHEMA}.gym_spans WHERE attributes LIKE '%"{TIME_KNOWN}":false%'"""
 
+# Runs of which tools were traced: there a rollout without a run of a tool had none, elsewhere nobody can say.
+TOOL_RUNS = f"""CREATE TABLE {SCHEMA}.tool_runs AS
+    SELECT DISTINCT coalesce(run_id, '') AS run_id FROM {SCHEMA}.placed_spans WHERE operation = 'execute_tool'"""
+
 _PLACE = ("run_id", "rollout_id", "execution", "superseded")
 _SPAN = ("trace_id", "span_id", "parent_span_id", "service", "step_index", "agent", "conversation_id")
 _TIMES = ("start_ns", "end_ns", "start_time", "end_time", "duration_ms")
@@ -261,17 +265,20 @@ def _rollouts(every: bool) -> str:
     failed = "(status = 'ERROR' OR error_type IS NOT NULL)"
     sums = f"""SELECT run_id, rollout_id, execution, bool_and(superseded) AS superseded, count(*) AS spans,
             count(*) FILTER ({call}) AS calls, count(*) FILTER ({call} AND {failed}) AS failed_calls, {tokens},
-            count(*) FILTER (operation = 'execute_tool') AS tool_calls,
-            count(*) FILTER (operation = 'execute_tool' AND {failed}) AS failed_tools,
+            count(*) FILTER (operation = 'execute_tool') AS tool_runs,
+            count(*) FILTER (operation = 'execute_tool' AND {failed}) AS failed_runs,
             min(start_ns) AS first_ns, max(end_ns) AS last_ns, bool_or(is_open) AS is_open,
             bool_or(span_id = execution AND start_ns IS NOT NULL) AS is_timed
         FROM {SCHEMA}.told_spans {counting} GROUP BY run_id, rollout_id, execution"""
     return f"""SELECT {_listed(ROLLOUTS)} FROM (
-        SELECT s.*, e.task_index, e.rollout_index, e.attempt, e.reward,
+        SELECT s.*, CASE WHEN r.run_id IS NOT NULL THEN s.tool_runs END AS tool_calls,
+            CASE WHEN r.run_id IS NOT NULL THEN s.failed_runs END AS failed_tools,
+            e.task_index, e.rollout_index, e.attempt, e.reward,
             coalesce(e.root_status, CASE WHEN s.is_open THEN 'unfinished' END) AS status,
             CASE WHEN e.execution IS NULL THEN s.first_ns WHEN s.is_timed THEN e.root_start_ns END AS start_ns,
             CASE WHEN e.execution IS NULL THEN s.last_ns WHEN s.is_timed THEN e.root_end_ns END AS end_ns,
             make_timestamptz(start_ns // 1000) AS start_time, make_timestamptz(end_ns // 1000) AS end_time
         FROM ({sums}) AS s LEFT JOIN {SCHEMA}.executions AS e
         ON e.rollout_id = s.rollout_id AND coalesce(e.run_id, '') = coalesce(s.run_id, '')
-           AND coalesce(e.execution, '') = coalesce(s.execution, ''))"""
+           AND coalesce(e.execution, '') = coalesce(s.execution, '')
+        LEFT JOIN {SCHEMA}.tool_runs AS r ON r.run_id = coalesce(s.run_id, ''))"""

@@ -139,6 +139,23 @@ def test_a_time_of_which_ls_said_2554_was_2262(seal: bool, tmp_path: Path) -> No
     assert ask(tmp_path, f"{times} tools WHERE span_id LIKE '2%'") == [(5, None, 1970, None, None)]
 
 
+def test_tools_that_nobody_traced_were_0(tmp_path: Path) -> None:
+    tool = {"gen_ai__operation__name": "execute_tool"}
+    chat = {"gen_ai__operation__name": "chat"}
+    write(tmp_path, [span("1" * 16, "chat m", 5, 6, "0-0", run="captured", **chat)], "0-0")
+    write(tmp_path, [span("2" * 16, "chat m", 5, 6, "1-0", run="traced", **chat)], "1-0")
+    write(tmp_path, [span("3" * 16, "execute_tool t", 5, 6, "2-0", run="traced", **tool)], "2-0")
+    text = "SELECT rollout_id, tool_calls, failed_tools FROM rollouts ORDER BY ALL"
+    assert ask(tmp_path, text) == [("0-0", None, None), ("1-0", 0, 0), ("2-0", 1, 0)]
+
+
+def test_a_misspelt_view_was_taken_for_a_table_of_duckdb(store: Path, invoke: Invoke) -> None:
+    refused = invoke("query", "FROM rollout", "--dir", store)
+    assert (refused.exit_code, "pg_" in refused.stderr) == (2, False)
+    assert "otel-gym: Catalog Error: Table with name rollout does not exist!" in refused.stderr
+    assert "The views are spans, model_calls, tools and rollouts" in refused.stderr
+
+
 def test_sql_that_is_no_utf_8_gave_a_traceback(store: Path, invoke: Invoke) -> None:
     for text, piped in (("-", b"SELECT '\xff'"), (os.fsdecode(b"SELECT '\xff'"), b"")):
         refused = invoke("query", text, "--dir", store, input=piped)
