@@ -40,6 +40,8 @@ def _switch(environ: Mapping[str, str]) -> Iterator[Explained]:
     enabled = read_settings(environ).enabled
     if enabled:
         yield Explained("tracing", "on")
+    elif enabled is None and environ.get(CONFIG_FILE):
+        yield Explained("tracing", f"on where {CONFIG_FILE} lists the instrumentation otel_gym; OTEL_GYM is not set")
     else:
         yield Explained(
             "tracing", "off: OTEL_GYM is " + ("0" if enabled is False else "not set; configure() turns it on")
@@ -88,7 +90,8 @@ def _provider(environ: Mapping[str, str]) -> Iterator[Explained]:
     elif find_spec("opentelemetry.configuration") is None:
         problem = "not read: pip install opentelemetry-configuration"
     yield Explained(CONFIG_FILE, path, problem)
-    yield Explained("TracerProvider", "the file's: its sampler, limits and ids hold; every OTEL_* below is ignored")
+    value = "the file's, if it has a tracer_provider: its sampler, limits and ids hold; else otel_gym's"
+    yield Explained("TracerProvider", f"{value}; every OTEL_* below is ignored")
 
 
 def _parts(environ: Mapping[str, str]) -> Iterator[Explained]:

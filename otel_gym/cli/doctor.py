@@ -149,6 +149,8 @@ def _verdict(health: Health) -> str:
         said = "something was lost: see above"
     else:
         said = "nothing was lost" if not health.unfinished_calls else "nothing that was written is lost"
+        if any(each.name.startswith("otlp_") for each in health.counted):
+            said += " of the store; the OTLP copy lacks what stands above"
     if not health.unfinished_calls:
         return said
     have = "has" if health.unfinished_calls == 1 else "have"
