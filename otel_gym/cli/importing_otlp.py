@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from otel_gym.cli.common import CommandError, progress, say
 from otel_gym.cli.formats import counted
 from otel_gym.cli.importing import said
 from otel_gym.conventions import UNASSIGNED
+from otel_gym.ingest.imported import SourceError
 from otel_gym.ingest.jaeger import spans_of_jaeger
 from otel_gym.ingest.otlp.files import NotOtlpError, OfJson, received_of_file
 from otel_gym.ingest.otlp.importing import OtlpImport, grew_out_of_another, with_whole_bodies
 from otel_gym.ingest.otlp.json_text import spans_of_json
-from otel_gym.ingest.otlp.urls import UrlError, fetched, is_url
+from otel_gym.ingest.otlp.urls import UrlError, fetched, is_url, piped
+from otel_gym.ingest.sources import check_path
 from otel_gym.ingest.spans import Written
 from otel_gym.settings import Settings
 from otel_gym.store.layout import is_store
@@ -45,8 +47,8 @@ class ImportOtlp:
     def _take(self, place: str) -> None:
         with ExitStack() as stack:
             try:
-                path = stack.enter_context(fetched(place)) if is_url(place) else Path(place)
-            except UrlError as problem:
+                path = stack.enter_context(_as_file(place))
+            except (UrlError, SourceError) as problem:
                 raise CommandError(str(problem)) from None
             name = shown_url(place) if is_url(place) else place
             if path.is_dir() and is_store(path):
@@ -63,16 +65,20 @@ class ImportOtlp:
         def report(damage: Damage) -> None:
             self._damage.append(str(damage).replace(str(path), name, 1))
 
+        others = 0
         try:
             for received in received_of_file(path, report, self._of_json):
                 if any(map(grew_out_of_another, received.spans)):
                     self._read_store(path)
                     return
                 self._importing.take(received.spans)
+                others += received.other_signals
         except NotOtlpError as problem:
             on_other(NotOtlpError(str(problem).replace(str(path), name, 1)))
         except FileNotFoundError:
             on_other(FileNotFoundError(f"{name}: no such file or folder"))
+        if others:
+            say(f"{name}: {counted(others, 'message')} of metrics, logs or profiles passed over")
 
     def _read_store(self, path: Path) -> None:
         """A store of ours, or a file of one: requests that grew, and media, are put together first."""
@@ -83,6 +89,20 @@ class ImportOtlp:
         for rollout in store.rollouts():
             self._importing.take(map(with_whole_bodies, rollout.spans))
         self._damage += map(str, store.damage)
+
+
+@contextmanager
+def _as_file(place: str) -> Iterator[Path]:
+    """What stands at an URL, comes through a pipe, or is a file or folder. UrlError, SourceError."""
+    path = Path(place)
+    with ExitStack() as stack:
+        if is_url(place):
+            path = stack.enter_context(fetched(place))
+        elif path.is_fifo():
+            path = stack.enter_context(piped(path))
+        else:
+            check_path(path)
+        yield path
 
 
 def _cannot_be_done(problem: Exception) -> None:

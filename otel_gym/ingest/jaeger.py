@@ -21,6 +21,7 @@ _STATUSES = {"OK": 1, "ERROR": STATUS_ERROR}
 _SCOPE_NAMES = ("otel.scope.name", "otel.library.name")
 _SCOPE_VERSIONS = ("otel.scope.version", "otel.library.version")
 _NS_OF_US = 1000
+_SAID = 60
 # Says which client wrote it, to Jaeger alone.
 _FORMAT = "internal.span.format"
 
@@ -39,10 +40,10 @@ def spans_of_jaeger(content: bytes) -> Received:
         if not isinstance(trace, dict) or not isinstance(trace.get("spans"), list):
             received.refuse("a trace without the list spans")
             continue
-        resources = _resources(trace.get("processes"))
+        resources = _resources(trace.get("processes"), received)
         for span in trace["spans"]:
             try:
-                received.add(_span(span, resources))
+                received.add(_span(span, resources, received))
             except (ValueError, TypeError, AttributeError, LookupError, OverflowError) as error:
                 received.refuse(f"a span that does not follow Jaeger's JSON: {type(error).__name__}: {error}")
     return received
@@ -58,22 +59,25 @@ def _of_otlp(document: Any) -> Received:
         raise MalformedError(f"no traces of Jaeger: an object with the list data is asked for{detail}") from None
 
 
-def _resources(processes: Any) -> dict[str, dict[str, Any]]:
+def _resources(processes: Any, received: Received) -> dict[str, dict[str, Any]]:
     """The attributes of each process, by the name that its spans give it."""
     found = {}
     for name, process in (processes or {}).items():
         service = {"service.name": process["serviceName"]} if process.get("serviceName") else {}
-        found[name] = service | _attributes(process.get("tags"))
+        found[name] = service | _attributes(process.get("tags"), received)
     return found
 
 
-def _span(span: dict[str, Any], resources: dict[str, dict[str, Any]]) -> StoredSpan:
-    tags = _attributes(span.get("tags"))
+def _span(span: dict[str, Any], resources: dict[str, dict[str, Any]], received: Received) -> StoredSpan:
+    tags = _attributes(span.get("tags"), received)
     trace_id = _trace_id(span["traceID"])
     parent, links = _references(span, trace_id)
     start_us, duration_us = int(span["startTime"]), int(span.get("duration") or 0)
     process = span.get("process")
-    resource = resources.get(span.get("processID") or "", {}) if process is None else _resources({"": process})[""]
+    if process is None:
+        resource = resources.get(span.get("processID") or "", {})
+    else:
+        resource = _resources({"": process}, received)[""]
     tags.pop(_FORMAT, None)
     kind, trace_state = tags.pop("span.kind", None), tags.pop("w3c.tracestate", "")
     status, message = _status(tags)
@@ -87,7 +91,7 @@ def _span(span: dict[str, Any], resources: dict[str, dict[str, Any]]) -> StoredS
         start_us * _NS_OF_US,
         (start_us + duration_us) * _NS_OF_US,
         tags,
-        [_event(log) for log in span.get("logs") or ()],
+        [_event(log, received) for log in span.get("logs") or ()],
         links,
         status,
         message,
@@ -132,14 +136,24 @@ def _first(tags: dict[str, Any], names: Iterable[str]) -> Any:
     return next((value for value in found if value is not None), None)
 
 
-def _event(log: dict[str, Any]) -> SpanEvent:
-    fields = _attributes(log.get("fields"))
+def _event(log: dict[str, Any], received: Received) -> SpanEvent:
+    fields = _attributes(log.get("fields"), received)
     name = fields.pop("event", None)
     return SpanEvent("" if name is None else str(name), int(log["timestamp"]) * _NS_OF_US, fields)
 
 
-def _attributes(tags: Any) -> dict[str, Any]:
-    return {tag["key"]: _value(tag) for tag in tags or ()}
+def _attributes(tags: Any, received: Received) -> dict[str, Any]:
+    attributes = {}
+    for tag in tags or ():
+        name = tag.get("key") if isinstance(tag, dict) else None
+        if not isinstance(name, str):
+            received.leave_out("one has no key")
+            continue
+        try:
+            attributes[name] = _value(tag)
+        except (ValueError, TypeError, OverflowError):
+            received.leave_out(f"the value of {name[:_SAID]!r} is no {str(tag.get('type'))[:_SAID]}")
+    return attributes
 
 
 def _value(tag: dict[str, Any]) -> Any:

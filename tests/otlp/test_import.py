@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -331,3 +332,81 @@ def test_a_store_is_imported_whole_also_where_its_requests_grew(take: Import, st
         result = take(path)
         assert (result.exit_code, result.stdout, result.stderr) == (0, expected, "")
     assert [each.body("gym.request.body") for each in spans_by_rollout(store)["1-0"]] == bodies
+
+
+def lines_of_spans(count: int) -> list[bytes]:
+    messages = [in_hex(request(span(n, attributes={"gym.rollout.id": "1-0"}))) for n in range(1, count + 1)]
+    return [json.dumps(message).encode() + b"\n" for message in messages]
+
+
+@pytest.mark.parametrize("pack", [zstandard.compress, gzip.compress])
+def test_a_packed_file_that_is_cut_says_so_and_keeps_what_comes_before(
+    pack: Callable[[bytes], bytes], take: Import, tmp_path: Path
+) -> None:
+    """A .zst cut at two thirds, or within its third frame, ended with 0 and said nothing."""
+    lines = [line.replace(b"chat", os.urandom(300).hex().encode()) for line in lines_of_spans(3000)]
+    packed = pack(b"".join(lines))
+    result = take(written(tmp_path / "cut", packed[: len(packed) * 2 // 3]))
+    assert result.exit_code == 1 and "cut: the packed file is cut or damaged: " in result.stderr
+    assert int(result.stdout.split()[1].replace(",", "")) > 1900
+    frames = b"".join(map(pack, lines[:3]))
+    result = take(written(tmp_path / "frames", frames[:-10]), "--run", "frames")
+    assert result.exit_code == 1 and "end-of-" in result.stderr
+    assert take(written(tmp_path / "whole", frames)).exit_code == 0
+
+
+def test_a_pipe_is_read(take: Import, tmp_path: Path) -> None:
+    """``<(zcat traces.gz)`` was called a stdout that cannot be written."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"".join(lines_of_spans(2)),))
+    writer.start()
+    result = take(pipe)
+    writer.join()
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "1-0: 2 new spans\n", "")
+    result = take("/dev/null")
+    assert result.exit_code == 2 and "/dev/null: neither a file nor a folder" in result.stderr
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (1, 0, 2, 3), (1, 2, 0, 3)])
+def test_metrics_and_logs_between_spans_are_passed_over(order: tuple[int, ...], take: Import, tmp_path: Path) -> None:
+    """A Collector's file of all signals was refused, or each line of another signal was called damage twice."""
+    one, two = lines_of_spans(2)
+    lines = (one, b'{"resourceMetrics":[{"resource":{}}]}\n', b'{"resourceLogs":[{"resource":{}}]}\n', two)
+    path = written(tmp_path / "all.json", b"".join(lines[number] for number in order))
+    result = take(path)
+    assert (result.exit_code, result.stdout) == (0, "1-0: 2 new spans\n")
+    assert result.stderr == f"otel-gym: {path}: 2 messages of metrics, logs or profiles passed over\n"
+
+
+def test_a_line_of_another_kind_is_skipped_wherever_it_stands(take: Import, tmp_path: Path) -> None:
+    """As the first line it cost the whole file."""
+    one, two = lines_of_spans(2)
+    path = written(tmp_path / "mixed.json", b'{"a": 1}\n' + one + b'{"b": 1}\n' + two)
+    result = take(path)
+    assert (result.exit_code, result.stdout) == (1, "1-0: 2 new spans\n")
+    places = [line.split(": ")[1] for line in result.stderr.splitlines()]
+    assert places == [f"{path}:1", f"{path}:3"]
+
+
+def test_a_byte_order_mark_and_blank_lines_are_no_fault(take: Import, tmp_path: Path) -> None:
+    content = b"\xef\xbb\xbf" + b"".join(lines_of_spans(2))
+    assert take(written(tmp_path / "bom.json", content)).stdout == "1-0: 2 new spans\n"
+    for blank in (b"", b"\n\n\n", b"\xef\xbb\xbf\n"):
+        result = take(written(tmp_path / "blank.json", blank))
+        assert (result.exit_code, result.output) == (0, "")
+
+
+def test_a_tag_without_a_key_costs_itself_alone(take: Import, store: Path, tmp_path: Path) -> None:
+    """It cost the span, with ``KeyError: 'key'``."""
+    tags = [
+        {"key": "gym.rollout.id", "type": "string", "value": "1-0"},
+        {"type": "string", "value": "lost"},
+        {"key": "n", "type": "int64", "value": "many"},
+    ]
+    one = {"traceID": "1" * 32, "spanID": "2" * 16, "operationName": "x", "startTime": 1, "duration": 1, "tags": tags}
+    path = written(tmp_path / "jaeger.json", {"data": [{"traceID": "1" * 32, "spans": [one], "processes": {}}]})
+    result = take(path, source="jaeger")
+    assert (result.exit_code, result.stdout) == (1, "1-0: 1 new span\n")
+    assert "2 tags are left out: one has no key" in result.stderr
+    assert set(spans_by_rollout(store)["1-0"][0].attributes) == {"gym.rollout.id"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -32,9 +31,20 @@ _MOST_BYTES = 256 * 1024 * 1024
 # A JSON document that is not on one line is parsed at once.
 _MOST_DOCUMENT_BYTES = 1024 * 1024 * 1024
 _SKIPPED = "the message is skipped; every other one was read"
+_CHUNK = 1 << 20
+# A block of zstd becomes up to 30,000 times as large: what one piece unpacks to has to fit into memory.
+_ZSTD_PIECE = 4096
+_BOM = b"\xef\xbb\xbf"
+# That many lines of another kind are passed over before the first one that is OTLP.
+_MOST_FOREIGN = 1000
 _KINDS = "JSON or protobuf of OTLP, plain, or packed by gzip or zstd"
 
 _SPANS_KEY = re.compile(rb'"(?:resourceSpans|resource_spans|batches)"\s*:')
+_OTHER_SIGNALS = frozenset(
+    f"resource{joint}{signal}"
+    for joint, signals in (("", ("Metrics", "Logs", "Profiles")), ("_", ("metrics", "logs", "profiles")))
+    for signal in signals
+)
 
 OfJson = Callable[[bytes], Received]
 
@@ -46,18 +56,27 @@ class NotOtlpError(ValueError):
 def received_of_file(path: Path, report: Report, of_json: OfJson = spans_of_json) -> Iterator[Received]:
     """What stands in a file, message by message. Raises NotOtlpError, and OSError where it cannot be read."""
     with path.open("rb") as packed, _unpacked(path, packed, report) as content:
-        start = content.read(_LENGTH_BYTES + len(_ZSTD))
-        content.seek(0)
-        if not start:
+        begin = len(_BOM) if content.read(len(_BOM)) == _BOM else 0
+        if _is_blank(content, begin):
             return
+        start = content.read(_LENGTH_BYTES + len(_ZSTD))
+        content.seek(begin)
         if start.lstrip()[:1] in (b"{", b"["):
-            yield from _of_json_file(path, content, report, of_json)
+            yield from _of_json_file(path, content, begin, report, of_json)
         elif _is_framed(start):
             yield from _of_frames(path, content, report, of_json)
         elif start[0] == 0x0A:  # the first field of TracesData
             yield from _of_message(path, content.read(_MOST_BYTES), report)
         else:
             raise NotOtlpError(f"{path}: no OTLP: {_KINDS} is read")
+
+
+def _is_blank(content: IO[bytes], begin: int) -> bool:
+    """Whether nothing but blanks stands from ``begin`` on; leaves the file there."""
+    content.seek(begin)
+    is_blank = not any(chunk.strip() for chunk in iter(lambda: content.read(_CHUNK), b""))
+    content.seek(begin)
+    return is_blank
 
 
 @contextmanager
@@ -89,18 +108,27 @@ def _packing_of(start: bytes) -> Callable[[IO[bytes], IO[bytes]], None] | None:
 
 def _unpack_gzip(packed: IO[bytes], content: IO[bytes]) -> None:
     try:
-        shutil.copyfileobj(gzip.GzipFile(fileobj=packed), content)
+        with gzip.GzipFile(fileobj=packed) as unpacked:
+            while chunk := unpacked.read1(_CHUNK):  # what stands before a fault comes first, then the fault
+                content.write(chunk)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _DamagedError(error) from None
+        raise _DamagedError(str(error).rstrip(".").lower()) from None
 
 
 def _unpack_zstd(packed: IO[bytes], content: IO[bytes]) -> None:
+    """Frame by frame: the package's own readers end a frame that is cut as they end a whole one."""
     zstandard = _zstandard()
+    frame = None
     try:
-        with zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as reader:
-            shutil.copyfileobj(reader, content)
+        while piece := packed.read(_ZSTD_PIECE):
+            while piece:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                content.write(frame.decompress(piece))
+                piece, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
     except zstandard.ZstdError as error:
         raise _DamagedError(error) from None
+    if frame is not None:
+        raise _DamagedError("the compressed file ended before its end-of-frame marker")
 
 
 def _zstandard() -> Any:
@@ -129,7 +157,7 @@ def _of_frames(path: Path, content: IO[bytes], report: Report, of_json: OfJson) 
             return
         try:
             plain = _plain(message)
-            received = of_json(plain) if plain[:1] == b"{" else spans_of_proto(plain)
+            received = _received(plain, of_json) if plain[:1] == b"{" else spans_of_proto(plain)
         except (MalformedError, _DamagedError) as error:
             report(Damage(path, 0, f"message {number}: {error}", _SKIPPED, offset))
         else:
@@ -163,57 +191,98 @@ def _of_message(path: Path, content: bytes, report: Report) -> Iterator[Received
     yield received
 
 
-def _of_json_file(path: Path, content: IO[bytes], report: Report, of_json: OfJson) -> Iterator[Received]:
+def _of_json_file(path: Path, content: IO[bytes], begin: int, report: Report, of_json: OfJson) -> Iterator[Received]:
     """Line by line, if the first line is a document or begins as one that was damaged; else the whole is one."""
     first = content.readline()
     while first and not first.strip():
         first = content.readline()
-    content.seek(0)
+    content.seek(begin)
     if not _is_document(first) and _SPANS_KEY.search(first) is None:
         document = content.read(_MOST_DOCUMENT_BYTES)
         try:
-            received = of_json(document)
+            received = _received(document, of_json)
         except MalformedError as error:
             raise NotOtlpError(f"{path}: {error}") from None
         _report_refused(received, Damage(path, 0, ""), report)
         yield received
         return
-    offset, any_known = 0, False
+    yield from _of_lines(path, content, begin, report, of_json)
+
+
+def _of_lines(path: Path, content: IO[bytes], begin: int, report: Report, of_json: OfJson) -> Iterator[Received]:
+    """Lines of another kind are damage, once any line was OTLP; a file that has none is no OTLP."""
+    offset, is_otlp = begin, False
+    foreign: list[Damage] = []
     for number, text in enumerate(content, 1):
-        if text.strip():
-            received = _of_line(Line(path, number, offset, text), report, of_json, may_raise=not any_known)
-            any_known = True
-            yield received
+        try:
+            if text.strip():
+                yield _of_line(Line(path, number, offset, text), report, of_json)
+                if not is_otlp:
+                    is_otlp = True
+                    _report_all(foreign, report)
+        except MalformedError as error:
+            damage = Damage(path, number, str(error), offset=offset)
+            if is_otlp:
+                report(damage)
+            else:
+                foreign.append(damage)
+        if len(foreign) > _MOST_FOREIGN:
+            break
         offset += len(text)
+    if foreign and not is_otlp:
+        raise NotOtlpError(f"{path}: {foreign[0].problem}")
+
+
+def _report_all(damage: list[Damage], report: Report) -> None:
+    for each in damage:
+        report(each)
+    damage.clear()
 
 
 def _is_document(line: bytes) -> bool:
+    return _parsed(line) is not None
+
+
+def _parsed(content: bytes) -> Any:
+    """None for what is no JSON."""
     try:
-        parse_document(line)
+        return parse_document(content)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return None
 
 
-def _of_line(line: Line, report: Report, of_json: OfJson, *, may_raise: bool) -> Received:
-    """``may_raise``: of a file that begins with JSON of another kind nothing is read."""
+def _of_line(line: Line, report: Report, of_json: OfJson) -> Received:
+    """MalformedError for a document of another kind; of a damaged line what is whole is read."""
     try:
-        received = of_json(line.content)
-    except MalformedError as error:
-        if may_raise and _is_document(line.content):
-            raise NotOtlpError(f"{line.path}: {error}") from None
-        received = Received()
-        for span in spans_of(line, report):  # of a damaged line what is whole
-            received.add(span)
+        received = _received(line.content, of_json)
+    except MalformedError:
         if _is_document(line.content):
-            report(Damage(line.path, line.number, str(error), offset=line.offset))
+            raise
+        received = Received()
+        for span in spans_of(line, report):
+            received.add(span)
     _report_refused(received, Damage(line.path, line.number, "", offset=line.offset), report)
     return received
 
 
+def _received(content: bytes, of_json: OfJson) -> Received:
+    """Metrics and logs, which a Collector writes beside spans where it is told to, are counted alone."""
+    try:
+        return of_json(content)
+    except MalformedError:
+        document = _parsed(content)
+        if isinstance(document, dict) and not _OTHER_SIGNALS.isdisjoint(document):
+            return Received(other_signals=1)
+        raise
+
+
 def _report_refused(received: Received, place: Damage, report: Report) -> None:
+    where = f"{place.problem}: " if place.problem else ""
     if received.refused:
-        where = f"{place.problem}: " if place.problem else ""
         number = "a span is" if received.refused == 1 else f"{received.refused:,} spans are"
         cure = "every other span was read"
         report(replace(place, problem=f"{where}{number} refused: {received.problem}", cure=cure))
+    if received.left_out:
+        number = "a tag is" if received.left_out == 1 else f"{received.left_out:,} tags are"
+        cure = "all else of these spans was read"
+        report(replace(place, problem=f"{where}{number} left out: {received.left_out_problem}", cure=cure))

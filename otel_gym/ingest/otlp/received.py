@@ -18,11 +18,18 @@ class MalformedError(ValueError):
 
 @dataclass(slots=True)
 class Received:
-    """``refused`` counts spans that cannot be taken, ``problem`` says what the first of them is refused for."""
+    """``refused`` counts spans that cannot be taken, ``problem`` says what the first of them is refused for.
+
+    ``left_out`` counts tags that spans were taken without, and ``left_out_problem`` is that of the first.
+    ``other_signals`` counts messages of metrics, logs and profiles.
+    """
 
     spans: list[StoredSpan] = field(default_factory=list)
     refused: int = 0
     problem: str | None = None
+    left_out: int = 0
+    left_out_problem: str | None = None
+    other_signals: int = 0
 
     def add(self, span: StoredSpan) -> None:
         """Takes the span if its ids are some."""
@@ -35,6 +42,10 @@ class Received:
     def refuse(self, problem: str) -> None:
         self.refused += 1
         self.problem = self.problem or problem
+
+    def leave_out(self, problem: str) -> None:
+        self.left_out += 1
+        self.left_out_problem = self.left_out_problem or problem
 
 
 def has_plain_ids(span: StoredSpan) -> bool:

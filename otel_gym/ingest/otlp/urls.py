@@ -1,10 +1,11 @@
-"""An answer of Jaeger's or Tempo's query API, as a file."""
+"""An answer of Jaeger's or Tempo's query API, and what comes through a pipe, as a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import copyfileobj
 from tempfile import NamedTemporaryFile
 from typing import IO
 
@@ -35,6 +36,16 @@ def fetched(url: str) -> Iterator[Path]:
             raise UrlError(
                 f"{shown_url(url)}: {str(error) or type(error).__name__}; is it up, and the URL right?"
             ) from None
+        file.flush()
+        yield Path(file.name)
+
+
+@contextmanager
+def piped(pipe: Path) -> Iterator[Path]:
+    """All that its writers write, in a temporary file: what a file is takes more than one look. OSError."""
+    with NamedTemporaryFile(prefix="otel_gym_") as file:
+        with pipe.open("rb") as content:
+            copyfileobj(content, file)
         file.flush()
         yield Path(file.name)
 
