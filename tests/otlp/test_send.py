@@ -30,6 +30,7 @@ from otel_gym.store.decode import decode_line
 from otel_gym.store.span import Origin, SpanEvent, SpanLink, StoredSpan
 from otel_gym.store.span_lines import line_of_span
 from otel_gym.views.otlp.messages import SentForm, Told, messages_of
+from otel_gym.views.otlp.sending import SendError, new_sender
 from tests.otlp.conftest import Receive, spans_by_rollout
 from tests.store.lines import encoded, live_file, write
 
@@ -188,6 +189,31 @@ def test_an_endpoint_that_does_not_take_anything_ends_with_2(tmp_path: Path, end
     for protocol in ("http/protobuf", "grpc"):
         result = send("http://127.0.0.1:1", store_of(tmp_path), "--protocol", protocol)
         assert result.exit_code == 2 and "127.0.0.1:1" in result.stderr and "efused" in result.stderr
+
+
+def test_send_to_an_http_port_of_its_own_took_ten_seconds_and_named_no_cure(
+    tmp_path: Path, receive: Receive, endpoint: Serve
+) -> None:
+    """Any port but 4318 is taken for gRPC's, where no protocol is named."""
+    receiver, source = receive(), store_of(tmp_path / "source")
+    for url in (receiver.http, endpoint((200, b"")).url):
+        result = send(url, source)
+        assert result.exit_code == 2 and result.stdout == ""
+        assert "answers in HTTP/1" in result.stderr and "give --protocol http/protobuf" in result.stderr
+    result = send(receiver.grpc, source, "--protocol", "http/protobuf")
+    assert (
+        result.exit_code == 2 and "does not answer in HTTP/1; if it takes gRPC, give --protocol grpc" in result.stderr
+    )
+    receiver.stop()
+
+
+def test_a_peer_of_another_protocol_is_not_tried_again(endpoint: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted = []
+    answer = _Endpoint.handle
+    monkeypatch.setattr(_Endpoint, "handle", lambda self: (accepted.append(self), answer(self))[1])
+    with pytest.raises(SendError, match="--protocol http/protobuf"):
+        new_sender(endpoint((200, b"")).url, "grpc", {}).send(b"")
+    assert len(accepted) == 1
 
 
 def test_messages_stay_below_the_limit_with_a_megabyte_in_each_span(tmp_path: Path, endpoint: Serve) -> None:

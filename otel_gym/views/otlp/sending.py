@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Mapping
-from typing import Any, Protocol
+from http.client import BadStatusLine, RemoteDisconnected
+from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
 import grpc
@@ -16,6 +17,7 @@ from opentelemetry.util.re import parse_env_headers
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
+from otel_gym.content import printable
 from otel_gym.tracing.otlp.plan import shown_url
 
 _TIMEOUT_S = 30.0
@@ -31,12 +33,16 @@ _RETRY_POLICY = {
     "backoffMultiplier": 2,
     "retryableStatusCodes": list(_RETRIED),
 }
+_UNBOUNDED = ("grpc.max_send_message_length", -1)
 _GRPC_OPTIONS = [
     ("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": _RETRY_POLICY}]})),
     # What is larger is not tried again.
     ("grpc.per_rpc_retry_buffer_size", 64 * 1024 * 1024),
-    ("grpc.max_send_message_length", -1),
+    _UNBOUNDED,
 ]
+_TRIED_ONCE = [("grpc.enable_retries", 0), _UNBOUNDED]
+# What grpcio says of a peer that answers in HTTP/1.
+_NO_GRPC = ("Failed parsing HTTP/2", "http1.x server")
 
 
 class SendError(Exception):
@@ -73,7 +79,7 @@ class HttpSender:
         self._session.headers.update({**headers, "content-type": "application/x-protobuf"})
         if packs:
             self._session.headers["content-encoding"] = "gzip"
-        retry = Retry(
+        retry = _RetryOfHttp(
             total=_TRIES - 1,
             backoff_factor=0.5,
             backoff_max=5,
@@ -88,6 +94,9 @@ class HttpSender:
         try:
             answer = self._session.post(self._url, data=self._pack(content), timeout=_TIMEOUT_S)
         except requests.RequestException as error:
+            if _is_other_protocol(error):
+                cure = "if it takes gRPC, give --protocol grpc"
+                raise SendError(f"{shown_url(self._url)} does not answer in HTTP/1; {cure}") from None
             raise SendError(f"{shown_url(self._url)} does not answer: {_reason(error)}; is it up?") from None
         if answer.status_code in (400, 413, 422):
             raise RefusedError(f"HTTP {answer.status_code}: {_said(answer.content)}")
@@ -101,30 +110,81 @@ class HttpSender:
         self._session.close()
 
 
+class _RetryOfHttp(Retry):
+    """Gives up at once on a peer that speaks another protocol."""
+
+    def increment(
+        self,
+        method: str | None = None,
+        url: str | None = None,
+        response: Any = None,
+        error: Exception | None = None,
+        _pool: Any = None,
+        _stacktrace: Any = None,
+    ) -> Self:
+        if error is not None and _is_other_protocol(error):
+            raise error
+        return super().increment(method, url, response, error, _pool, _stacktrace)
+
+
+def _is_other_protocol(error: BaseException) -> bool:
+    cause = _innermost(error)
+    causes = [cause, *cause.args]  # urllib3's ProtocolError has it as an argument
+    return any(isinstance(each, BadStatusLine) and not isinstance(each, RemoteDisconnected) for each in causes)
+
+
 class GrpcSender:
+    """The first message goes without trying again, so that a peer that speaks no gRPC is found out at once."""
+
     def __init__(self, endpoint: str, headers: Mapping[str, str], packs: bool = False) -> None:
         url = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
-        self._target = url.netloc
-        compression = grpc.Compression.Gzip if packs else grpc.Compression.NoCompression
-        if url.scheme == "https":
-            credentials = grpc.ssl_channel_credentials()
-            self._channel = grpc.secure_channel(self._target, credentials, _GRPC_OPTIONS, compression)
-        else:
-            self._channel = grpc.insecure_channel(self._target, _GRPC_OPTIONS, compression)
-        self._export = self._channel.unary_unary(_METHOD)
+        self._target, self._is_secure = url.netloc, url.scheme == "https"
+        self._compression = grpc.Compression.Gzip if packs else grpc.Compression.NoCompression
         self._headers = tuple(headers.items())
+        self._first: grpc.Channel | None = self._channel_of(_TRIED_ONCE)
+        self._channel = self._channel_of(_GRPC_OPTIONS)
+
+    def _channel_of(self, options: Any) -> grpc.Channel:
+        if self._is_secure:
+            return grpc.secure_channel(self._target, grpc.ssl_channel_credentials(), options, self._compression)
+        return grpc.insecure_channel(self._target, options, self._compression)
 
     def send(self, content: bytes) -> tuple[int, str]:
+        first, self._first = self._first, None
+        if first is not None:
+            try:
+                return self._export(first, content)
+            except grpc.RpcError as error:
+                if error.code().name not in _RETRIED or _speaks_no_grpc(error):
+                    raise self._problem(error) from None
+            finally:
+                first.close()
         try:
-            return _partial_success(self._export(content, timeout=_TIMEOUT_S, metadata=self._headers))
+            return self._export(self._channel, content)
         except grpc.RpcError as error:
-            code, said = error.code(), str(error.details())[:_SAID]
-            if code is grpc.StatusCode.INVALID_ARGUMENT or _is_too_large(code, said):
-                raise RefusedError(f"{code.name}: {said}") from None
-            raise SendError(f"{shown_url(self._target)}: {code.name}: {said}; is it up, and speaks gRPC?") from None
+            raise self._problem(error) from None
+
+    def _export(self, channel: grpc.Channel, content: bytes) -> tuple[int, str]:
+        export = channel.unary_unary(_METHOD)
+        return _partial_success(export(content, timeout=_TIMEOUT_S, metadata=self._headers))
+
+    def _problem(self, error: grpc.RpcError) -> Exception:
+        code, said = error.code(), str(error.details())[:_SAID]
+        if code is grpc.StatusCode.INVALID_ARGUMENT or _is_too_large(code, said):
+            return RefusedError(f"{code.name}: {said}")
+        if _speaks_no_grpc(error):
+            cure = "if it takes OTLP over HTTP, give --protocol http/protobuf"
+            return SendError(f"{shown_url(self._target)} answers in HTTP/1, and not in gRPC; {cure}")
+        cure = "is it up, and speaks gRPC? Else give --protocol http/protobuf"
+        return SendError(f"{shown_url(self._target)}: {code.name}: {said}; {cure}")
 
     def close(self) -> None:
-        self._channel.close()
+        for channel in filter(None, (self._first, self._channel)):
+            channel.close()
+
+
+def _speaks_no_grpc(error: grpc.RpcError) -> bool:
+    return any(words in str(error.details()) for words in _NO_GRPC)
 
 
 def _is_too_large(code: grpc.StatusCode, said: str) -> bool:
@@ -155,7 +215,11 @@ def _said(content: bytes) -> str:
 
 def _reason(error: requests.RequestException) -> str:
     """The innermost: what is around it repeats URL and object addresses."""
-    cause: BaseException = error
-    while (inner := cause.__context__ or cause.__cause__) is not None:
-        cause = inner
-    return str(cause)[:_SAID] or type(cause).__name__
+    cause = _innermost(error)
+    return printable(str(cause))[:_SAID] or type(cause).__name__
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while (inner := error.__context__ or error.__cause__) is not None:
+        error = inner
+    return error
