@@ -7,7 +7,7 @@ ROLLOUTS ?=
 BIN = .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo engines services e2e test check lint types floors docs-fresh fuzz corpus demo-spans bench docs pins clean
+.PHONY: help demo engines services nemo-gym e2e test check lint types floors docs-fresh fuzz corpus demo-spans bench docs pins clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -28,6 +28,9 @@ engines: .venv-engines/installed ## polars, Spark and Ray in .venv-engines (1.3 
 
 services: ## Jaeger, Kafka and a Collector, once, into a cache outside the checkout (8 minutes; SERVICES_CACHE=DIR), for the tests
 	@$(or $(PYTHON),python3) scripts/make_services.py
+
+nemo-gym: .venv/installed ## NeMo Gym 0.7.0 (Python 3.13), once, outside the checkout, for the test of a real run
+	@$(BIN)/python bench/nemo_gym_run.py --only-install || test $$? = 2
 
 e2e: .venv/installed services ## traced programs over OTLP through Collector, Jaeger and Kafka, and back from disk (5 minutes)
 	$(BIN)/python bench/otlp_e2e.py

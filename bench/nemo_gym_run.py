@@ -1,6 +1,6 @@
 """A real run of NeMo Gym, unmodified, under `otel-gym run`: is what our spans tell what NeMo Gym captured itself?
 
-    python bench/nemo_gym_run.py [--environment DIR] [--telemetry] [--no-overhead]
+    python bench/nemo_gym_run.py [--environment DIR] [--telemetry] [--no-overhead] [--only-install]
 
 Collects 4 rollouts of each of three environments (a tool-calling agent, the same in sessions of the environment
 server, a Gymnasium agent) with NeMo Gym's own capture on at the same time, and compares each record of ours with the
@@ -178,10 +178,13 @@ def main() -> int:
     parser.add_argument("--environment", type=Path, default=DEFAULT_ENVIRONMENT, help="where NeMo Gym is, or is put")
     parser.add_argument("--telemetry", action="store_true", help="with NeMo Gym's own OpenTelemetry packages")
     parser.add_argument("--no-overhead", action="store_true", help="leaves out the run without tracing")
+    parser.add_argument("--only-install", action="store_true", help="for the test that runs it where it is installed")
     options = parser.parse_args()
     verdict = Verdict()
     try:
         install(options.environment, telemetry=options.telemetry)
+        if options.only_install:
+            return 0
         with tempfile.TemporaryDirectory(prefix="nemo-gym-run-") as folder, running_model_server() as (_, model_url):
             run(options.environment.resolve(), Path(folder), model_url, options.no_overhead, verdict)
     except MissingError as problem:

@@ -16,7 +16,7 @@ def test_a_real_run_gives_the_records_that_nemo_gym_captured_itself(monkeypatch)
     monkeypatch.syspath_prepend(str(BENCH))
     environment = importlib.import_module("nemo_gym_run").DEFAULT_ENVIRONMENT
     if not (environment / "bin" / "gym").exists():
-        pytest.skip(f"no NeMo Gym at {environment}: `python bench/nemo_gym_run.py` installs it (Python 3.13)")
+        pytest.skip(f"no NeMo Gym at {environment}: `make nemo-gym` installs it (Python 3.13)")
     done = subprocess.run(
         [sys.executable, BENCH / "nemo_gym_run.py", "--no-overhead"], capture_output=True, text=True, timeout=1200
     )
