@@ -29,6 +29,7 @@ from otel_gym.secret_rules import (
     anchors_of_name,
     findings_at,
     is_secret_name,
+    is_secret_option,
 )
 
 _OFF = frozenset({"0", "off", "false", "no"})
@@ -117,9 +118,19 @@ class Redactor:
         if isinstance(value, Mapping):
             return self.attributes(value)
         if isinstance(value, list | tuple):
-            items = [self.value(item) for item in value]
+            items = [self.value(item) for item in value] if not self._defaults else self._arguments(value)
             return value if all(map(_is, items, value)) else items
         return value
+
+    def _arguments(self, items: Sequence[Any]) -> list[Any]:
+        """Items of a list, which may be the arguments of a command: what stands behind ``--api-key`` is a secret."""
+        redacted, is_secret = [], False
+        for item in items:
+            is_text = isinstance(item, str)
+            hides = is_secret and is_text and not item.startswith("-")
+            redacted.append(_hidden(item) if hides else self.value(item))
+            is_secret = is_text and len(item) <= _SHORT and is_secret_option(item)
+        return redacted
 
     def attributes(self, attributes: Mapping[Any, Any]) -> Mapping[Any, Any]:
         """By name as well as by value."""

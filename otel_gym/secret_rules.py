@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 REDACTED = "[redacted]"
 
-# Between texts that are looked at as one: no rule goes across it, and what follows it starts a text.
+# Between texts that are looked at as one: what follows it starts a text, and no rule but that of a command's arguments
+# goes across it.
 TEXTS_SEPARATOR = "\n\x1e"
 
 
@@ -195,13 +196,22 @@ _BEFORE_TOKEN = (
 # What else is called like a key in a header: of attributes that hold one, and by the x- of its name.
 _HEADER = r"(?!(?:x[_-])?(?:idempotency|cache)[_-])[a-z0-9_-]*[_-](?:key|token)"
 _SECRET_NAME = re.compile(
-    rf"(?:(?:{'|'.join(_BEFORE_KEY)})[_-]?key|(?:{'|'.join(_BEFORE_TOKEN)})[_-]?token"
+    rf"(?:(?:{'|'.join(_BEFORE_KEY)})[._-]?key|(?:{'|'.join(_BEFORE_TOKEN)})[._-]?token"
     rf"|password|passwd|secret|authorization|cookie|http\.(?:request|response)\.header\.{_HEADER})\Z",
     re.IGNORECASE,
 )
 
 
 _HEADER_NAME = re.compile(rf"(?=x-){_HEADER}", re.IGNORECASE)
+
+
+# Of a command; anywhere else a token alone is no secret.
+_OPTION_TOKEN = "-token"
+
+
+def is_secret_option(argument: str) -> bool:
+    """Whether the argument behind this one of a command is a secret: ``--api-key``, ``--token``."""
+    return argument.startswith("-") and (argument == f"-{_OPTION_TOKEN}" or is_secret_name(argument))
 
 
 def is_secret_name(name: str) -> bool:
@@ -218,6 +228,8 @@ def _compound(joint: str) -> str:
     """``api_key``, ``access-token``, ``HF_TOKEN`` …, from their joint on."""
     before_key = "|".join(f"(?<=(?i:{word}){joint}[kK][eE][yY])" for word in _BEFORE_KEY)
     before_token = "|".join(f"(?<=(?i:{word}){joint}[tT][oO][kK][eE][nN])" for word in _BEFORE_TOKEN)
+    if joint == "-":
+        before_token += f"|(?<=(?<![A-Za-z0-9-])-{_OPTION_TOKEN})"
     return f"[kKtT](?:[eE][yY](?:{before_key})|[oO][kK][eE][nN](?:{before_token})){_NAME_END}"
 
 
@@ -279,6 +291,7 @@ def _value_after(text: str, name_end: int, *, is_given: bool) -> Iterator[Findin
     """
     separator = _SEPARATOR.match(text, name_end)
     if separator is None:
+        yield from _argument(text, name_end)
         return
     quote, begin = separator["quote"], separator.end()
     is_member = quote is not None and separator["sign"] == ":"
@@ -297,6 +310,21 @@ def _value_after(text: str, name_end: int, *, is_given: bool) -> Iterator[Findin
         number = _NUMBER.match(text, begin)
         if number is not None:
             yield Finding(begin, number.end(), f"{quote}{REDACTED}{quote}")
+
+
+# What follows an option of a command: on one line, as the next text of a list, or as the next item of one in JSON.
+_BEFORE_ARGUMENT = re.compile(rf"""(?P<next>{TEXTS_SEPARATOR})|\\{{0,15}}["'],\s{{0,8}}\\{{0,15}}["']| {{1,8}}""")
+_ARGUMENT = re.compile(r"""[^\s"'\\`<>-][^\s"'\\`<>]*+""")
+
+
+def _argument(text: str, name_end: int) -> Iterator[Finding]:
+    """The value of an option that stands behind it; on one line with it, where that looks like a secret."""
+    if not _name_before(text, name_end).startswith("--"):
+        return
+    before = _BEFORE_ARGUMENT.match(text, name_end)
+    value = before and _ARGUMENT.match(text, before.end())
+    if before and value and (before["next"] or _looks_secret(value[0][:_JUDGED_LENGTH])):
+        yield Finding(*value.span())
 
 
 def _content_end(text: str, begin: int, quote: str) -> int:
@@ -421,7 +449,8 @@ def _bare(text: str, name_end: int, begin: int, is_given: bool) -> Iterator[Find
     is_form_field = text.startswith("=", name_end) and (
         text.startswith("&", end) if starts_text else text.startswith(("?", "&"), starts_at - 1)
     )
-    is_variable = name.isupper() and len(content) >= 6 and text.startswith("=", name_end)
+    is_assigned = name.isupper() or name.startswith("--")  # a variable of the environment, an option of a command
+    is_variable = is_assigned and len(content) >= 6 and text.startswith("=", name_end)
     if is_given or is_form_field or is_variable or _looks_secret(content):
         yield Finding(begin, end if len(content) < _JUDGED_LENGTH else _end(_BARE.match(text, begin)))
 

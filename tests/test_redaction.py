@@ -573,3 +573,30 @@ def test_every_rule_is_found_by_the_letter_that_it_starts_with():
         assert anchor.pattern.pattern.startswith(re.escape(anchor.literal)) or anchor.pattern.pattern.startswith(
             anchor.literal
         )
+
+
+@pytest.mark.parametrize(
+    ("value", "redacted"),
+    [
+        (["--api-key=canary"], [f"--api-key={REDACTED}"]),
+        (("run", "--api-key", "canary", "-v"), ["run", "--api-key", REDACTED, "-v"]),
+        (["--token", "canary"], ["--token", REDACTED]),
+        ("run --token canary7 -v", f"run --token {REDACTED} -v"),
+        ("run --token=canary --max-tokens=200000", f"run --token={REDACTED} --max-tokens=200000"),
+        ('["--auth-token", "canary7"]', f'["--auth-token", "{REDACTED}"]'),
+    ],
+)
+def test_a_secret_among_the_arguments_of_a_command_is_taken_out(value, redacted):
+    assert REDACTOR.attributes({"process.command_args": value}) == {"process.command_args": redacted}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [["--password", "--user", "x"], ["--max-token", "9876543"], "give --api-key to the 1st", "--token=$TOKEN12"],
+)
+def test_arguments_that_are_no_secret_stay(value):
+    assert REDACTOR.attributes({"process.command_args": value, "next": "text"})["process.command_args"] == value
+
+
+def test_what_stands_under_a_secrets_name_with_dots_is_taken_out():
+    assert REDACTOR.attributes({"api.key": "canary"}) == {"api.key": REDACTED}
