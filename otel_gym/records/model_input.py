@@ -21,7 +21,7 @@ def reconstruct_model_input(
     """The input items of the call that made step ``agent_step_no`` (from 1).
 
     ``base_input`` is what the agent began with: a text, or items. A context boundary replaces what came before it;
-    the system and developer messages of ``base_input`` stay where the boundary says so. Items come without
+    the system and developer messages that the agent began with stay where the boundary says so. Items come without
     ``agent_step_no`` and ``execution``, as the API takes them. ValueError if there is no such step.
     """
     items = list(output)
@@ -30,6 +30,7 @@ def reconstruct_model_input(
         raise ValueError(f"there is no step {agent_step_no}: this trajectory has steps 1 to {last}")
     base = input_items({"input": base_input})
     context = list(base)
+    base += itertools.takewhile(lambda item: STEP_NO not in item and item.get("type") != CONTEXT_BOUNDARY, items)
     for item in itertools.takewhile(lambda item: item.get(STEP_NO, 0) < agent_step_no, items):
         context = _after_boundary(item, context, base) if item.get("type") == CONTEXT_BOUNDARY else [*context, item]
     return [plain_item(item) for item in context]

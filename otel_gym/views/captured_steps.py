@@ -1,7 +1,8 @@
 """Steps of an agent of which only the model calls were captured: its requests tell the rest.
 
 Each request repeats what was said before and adds what is new: user messages, and what tools gave back. A request that
-does not begin with what came before tells that the context was made anew.
+does not begin with what came before tells that the context was made anew. Instructions are those of the first request:
+some clients write the time into them.
 """
 
 from __future__ import annotations
@@ -129,12 +130,16 @@ def _has_call(step: AgentStep, call_id: object) -> bool:
 def _news(call: Call, sent: list[Item], told: list[Item], entries: list[Entry]) -> list[Entry]:
     """What this request says that the one before did not; results go to their steps."""
     add_results([entry for entry in entries if isinstance(entry, AgentStep)], sent)
-    if not told or names_a_response(call):
+    if not told:
+        return _messages(sent, ("user", *_INSTRUCTION_ROLES))
+    if names_a_response(call):
         return _messages(sent)
     own, before = _without_instructions(sent), _without_instructions(told)
     if own[: len(before)] == before:
         return _messages(own[len(before) :])
     # Compacted, cut, or another conversation: the wire does not say which.
+    if _instructions(sent) != _instructions(told):
+        return [ContextBoundary(sent, kind="context_change", keeps_instructions=False)]
     return [ContextBoundary(own, kind="context_change")]
 
 
@@ -148,5 +153,9 @@ def _without_instructions(items: Iterable[Item]) -> list[Item]:
     return [item for item in items if item.get("role") not in _INSTRUCTION_ROLES]
 
 
-def _messages(items: Iterable[Item]) -> list[Entry]:
-    return [UserMessage(plain_item(item)) for item in items if item.get("role") == "user"]
+def _instructions(items: Iterable[Item]) -> list[Item]:
+    return [item for item in items if item.get("role") in _INSTRUCTION_ROLES]
+
+
+def _messages(items: Iterable[Item], roles: Sequence[str] = ("user",)) -> list[Entry]:
+    return [UserMessage(plain_item(item)) for item in items if item.get("role") in roles]

@@ -11,6 +11,7 @@ import otel_gym
 from otel_gym.capture.middleware import ModelCallCapture
 from otel_gym.records.model_input import reconstruct_model_input
 from otel_gym.records.trajectory import Trajectory
+from otel_gym.views.atif import atif_of
 from otel_gym.views.summary import summarize_rollout
 from otel_gym.views.trajectory import trajectories
 
@@ -106,6 +107,34 @@ def test_another_conversation_is_a_change_of_context_and_no_compaction(live_stor
     ask([{"role": "user", "content": "two"}], answer(text="2"))
     [boundary] = [item for item in only(live_store).items() if item["type"] == "context_boundary"]
     assert boundary["kind"] == "context_change"
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def test_the_system_prompt_of_captured_calls_stood_in_no_step(live_store) -> None:
+    for steps in (["one"], ["one", "two"]):
+        ask([SYSTEM, *({"role": "user", "content": text} for text in steps)], answer(text="yes"))
+    trajectory = only(live_store)
+    said = [(item["role"], item["content"][0]["text"]) for item in trajectory.items()]
+    assert said == [
+        ("system", "Be brief."),
+        ("user", "one"),
+        ("assistant", "yes"),
+        ("user", "two"),
+        ("assistant", "yes"),
+    ]
+    document = atif_of(trajectory, rollout_id="0-0").document
+    assert [step.source for step in document.steps] == ["system", "user", "agent", "user", "agent"]
+    assert document.steps[0].message == "Be brief."
+
+
+@pytest.mark.parametrize("prompt", ["Be brief.", "Be wordy."])
+def test_a_context_made_anew_keeps_the_system_prompt_that_its_request_has(live_store, prompt: str) -> None:
+    ask([SYSTEM, {"role": "user", "content": "one"}], answer(text="1"))
+    ask([{**SYSTEM, "content": prompt}, {"role": "user", "content": "two"}], answer(text="2"))
+    sent = reconstruct_model_input(only(live_store).items(), 2)
+    assert [(item["role"], item["content"][0]["text"]) for item in sent] == [("system", prompt), ("user", "two")]
 
 
 @otel_gym.execute_tool()
