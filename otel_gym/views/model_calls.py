@@ -42,6 +42,7 @@ _TOKENS: dict[str, str] = {
 }
 
 
+_ANSWERED = frozenset({"gen_ai.response.id", "gen_ai.response.finish_reasons"})
 _SAID_AT_START = {"model_call_id": names.MODEL_CALL_ID, "dialect": names.DIALECT}
 
 
@@ -82,13 +83,16 @@ def record_of(span: StoredSpan, call_index: int) -> ModelCallRecord:
         facts = _Facts(span.attributes)
         said = {name: facts.text(key) for name, key in _SAID_AT_START.items()}
         return _record_of_attributes(span, call_index).model_copy(update=known(said))
-    record = _record_of_capture_line(span, call_index) or build_model_call_record(exchange_of(span), call_index)
+    of_line = _record_of_capture_line(span, call_index)
+    record = of_line or build_model_call_record(exchange_of(span), call_index)
     if not has_lost_answer(span):
         return record
     fields = fields_of_attributes(span)
     # Without its end a stream would look cut off: whether it was is what capture said.
-    said = {"error_category": fields["error_category"], "response": None, **_said(span)}
-    return ModelCallRecord.model_validate({**dict(record), **known(fields), **said})
+    fields = known(fields) | {"error_category": fields["error_category"]}
+    if of_line is None or _ANSWERED.intersection(span.attributes):  # else NeMo Gym's line had no answer
+        fields |= {"response": None, **_said(span)}
+    return ModelCallRecord.model_validate({**dict(record), **fields})
 
 
 def has_lost_answer(span: StoredSpan) -> bool:
