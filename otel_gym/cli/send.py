@@ -102,7 +102,11 @@ def send(
         message_bytes or settings.otlp_batch_bytes,
     )
     store = open_store(directory)
-    sender = new_sender(endpoint, protocol or protocol_of(os.environ, "traces", None, endpoint)[0], os.environ)
+    protocol = protocol or protocol_of(os.environ, "traces", None, endpoint)[0]
+    try:
+        sender = new_sender(endpoint, protocol, os.environ, say)
+    except SendError as problem:
+        raise CommandError(str(problem)) from None
     try:
         with progress("sending") as advancing:
             sent = replay(selected_rollouts(store, rollouts or (), run, advancing), form, sender)

@@ -112,7 +112,7 @@ def test_one_rollout_is_sent_where_it_is_named(tmp_path: Path, receive: Receive)
     write(live_file(tmp_path / "source", "2-0"), encoded("2", rollout="2-0"))
     receiver = receive()
     result = send(receiver.http, tmp_path / "source", "2-0", "--protocol", "http/protobuf")
-    assert result.stdout.startswith("1 spans of 1 rollouts sent in 1 messages")
+    assert result.stdout.startswith("1 span of 1 rollout sent in 1 message")
     assert send(receiver.http, tmp_path / "source", "9-9").exit_code == 2
     receiver.stop()
     assert list(spans_by_rollout(receiver.directory)) == ["2-0"]
@@ -171,7 +171,7 @@ PARTIAL = ExportTraceServiceResponse(
 
 def test_refusals_are_counted_and_end_with_1(tmp_path: Path, endpoint: Serve) -> None:
     result = send(endpoint((200, PARTIAL)).url, store_of(tmp_path), "--protocol", "http/protobuf")
-    assert (result.exit_code, result.stdout) == (1, "1 spans of 1 rollouts sent in 1 messages\n")
+    assert (result.exit_code, result.stdout) == (1, "1 span of 1 rollout sent in 1 message\n")
     assert result.stderr == "otel-gym: 2 spans were refused: too old\n"
     result = send(endpoint((400, b"no")).url, store_of(tmp_path), "--protocol", "http/protobuf")
     assert result.exit_code == 1 and "3 spans were refused: HTTP 400: no" in result.stderr
@@ -328,3 +328,51 @@ def test_a_span_comes_back_from_protobuf_and_from_json_as_it_was(stored: StoredS
     line = line_of_span(stored)
     [from_json], [from_store] = spans_of_json(line).spans, decode_line(line)
     assert fields(from_proto) == fields(from_json) == fields(from_store) == fields(stored)
+
+
+def test_an_endpoint_without_a_host_is_one_clear_error(tmp_path: Path) -> None:
+    """gRPC's own words came for it."""
+    for url in ("", "http://", "http://["):
+        result = send(url, store_of(tmp_path))
+        assert result.exit_code == 2 and result.stderr.count("\n") == 1 and "names no host" in result.stderr
+
+
+def test_a_header_that_cannot_be_read_is_said_without_its_text(
+    tmp_path: Path, endpoint: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization: Bearer canary")
+    result = send(endpoint((200, b"")).url, store_of(tmp_path), "--protocol", "http/protobuf")
+    assert result.exit_code == 0 and "OTEL_EXPORTER_OTLP_HEADERS is no name=value" in result.stderr
+    assert "canary" not in result.output + caplog.text
+
+
+def test_an_answer_that_drips_ends_after_the_timeout(
+    tmp_path: Path, endpoint: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte of it started the timeout anew, and send never ended."""
+    left = threading.Event()
+
+    def drip(self: Any) -> None:
+        self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
+        while not left.wait(0.05):
+            self.wfile.write(b"a")
+
+    monkeypatch.setattr(_Endpoint, "do_POST", drip)
+    monkeypatch.setattr("otel_gym.views.otlp.sending._TIMEOUT_S", 0.5)
+    result = send(endpoint((200, b"")).url, store_of(tmp_path), "--protocol", "http/protobuf")
+    left.set()
+    assert result.exit_code == 2 and "its answer did not end within 0.5 s" in result.stderr
+
+
+def test_a_wait_that_the_endpoint_asks_for_is_said(
+    tmp_path: Path, endpoint: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 429 and Retry-After nothing was to be seen for minutes."""
+    monkeypatch.setattr("otel_gym.views.otlp.sending._MOST_BACKOFF_S", 0)
+    server = endpoint((429, b""), (200, b""))
+    send_headers = _Endpoint.end_headers
+    monkeypatch.setattr(
+        _Endpoint, "end_headers", lambda self: (self.send_header("retry-after", "1"), send_headers(self))[1]
+    )
+    result = send(server.url, store_of(tmp_path), "--protocol", "http/protobuf")
+    assert result.exit_code == 0 and "asks to wait: tried again in 1 s" in result.stderr

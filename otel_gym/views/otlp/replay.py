@@ -51,9 +51,14 @@ def _spans(rollouts: Iterable[RolloutSpans], sent: Sent) -> Iterator[StoredSpan]
         yield from rollout.spans
 
 
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing if number == 1 else thing + 's'}"
+
+
 def summary_lines(sent: Sent) -> Iterator[str]:
     """What was sent, and what was not, or not whole."""
-    yield f"{sent.spans:,} spans of {sent.rollouts:,} rollouts sent in {sent.messages:,} messages"
+    spans, rollouts = _counted(sent.spans, "span"), _counted(sent.rollouts, "rollout")
+    yield f"{spans} of {rollouts} sent in {_counted(sent.messages, 'message')}"
     told = sent.told
     if told.open:
         yield f"{told.open:,} spans never ended, and are not sent"

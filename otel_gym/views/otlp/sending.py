@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from http.client import BadStatusLine, RemoteDisconnected
+from threading import Thread
+from time import monotonic
 from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
@@ -18,9 +23,14 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from otel_gym.content import printable
+from otel_gym.tracing.otlp.exporters import HEADERS_SPEAKER
 from otel_gym.tracing.otlp.plan import shown_url
 
+# Of each try.
 _TIMEOUT_S = 30.0
+_MOST_BACKOFF_S = 5
+# An endpoint may ask for that long a wait.
+_MOST_WAIT_S = 60
 _TRIES = 5
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _TRACES_PATH = "/v1/traces"
@@ -29,7 +39,7 @@ _RETRIED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")
 _RETRY_POLICY = {
     "maxAttempts": _TRIES,
     "initialBackoff": "0.5s",
-    "maxBackoff": "5s",
+    "maxBackoff": f"{_MOST_BACKOFF_S}s",
     "backoffMultiplier": 2,
     "retryableStatusCodes": list(_RETRIED),
 }
@@ -60,11 +70,54 @@ class Sender(Protocol):
     def close(self) -> None: ...
 
 
-def new_sender(endpoint: str, protocol: str, environ: Mapping[str, str]) -> Sender:
-    """``protocol``: ``grpc`` or ``http/protobuf``. Headers and compression are those of OTEL_EXPORTER_OTLP_*."""
-    headers = parse_env_headers(_standard(environ, "HEADERS"), liberal=True)
+Say = Callable[[str], None]
+
+
+def _silent(text: str) -> None:
+    pass
+
+
+def new_sender(endpoint: str, protocol: str, environ: Mapping[str, str], say: Say = _silent) -> Sender:
+    """``protocol``: ``grpc`` or ``http/protobuf``. Headers and compression are those of OTEL_EXPORTER_OTLP_*.
+
+    ``say`` is called with what a user should know meanwhile. Raises SendError for what is no endpoint.
+    """
+    _check_endpoint(endpoint)
+    headers = _headers(_standard(environ, "HEADERS"), say)
     packs = _standard(environ, "COMPRESSION").strip().lower() == "gzip"
-    return GrpcSender(endpoint, headers, packs) if protocol == "grpc" else HttpSender(endpoint, headers, packs)
+    return GrpcSender(endpoint, headers, packs) if protocol == "grpc" else HttpSender(endpoint, headers, packs, say)
+
+
+def _check_endpoint(endpoint: str) -> None:
+    try:
+        host = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}").hostname
+    except ValueError:
+        host = None
+    if not host:
+        raise SendError(
+            f"--endpoint {shown_url(endpoint)!r} names no host: give http://HOST:4318, or HOST:4317 for gRPC"
+        )
+
+
+def _headers(text: str, say: Say) -> Mapping[str, str]:
+    with _without_text(say):
+        return parse_env_headers(text, liberal=True)
+
+
+@contextmanager
+def _without_text(say: Say) -> Iterator[None]:
+    """Of a header that cannot be read it is said that there is one: its text may be a key."""
+
+    def refuse(record: logging.LogRecord) -> bool:
+        say("an entry of OTEL_EXPORTER_OTLP_HEADERS is no name=value, and is left out")
+        return False
+
+    speaker = logging.getLogger(HEADERS_SPEAKER)
+    speaker.addFilter(refuse)
+    try:
+        yield
+    finally:
+        speaker.removeFilter(refuse)
 
 
 def _standard(environ: Mapping[str, str], name: str) -> str:
@@ -72,8 +125,10 @@ def _standard(environ: Mapping[str, str], name: str) -> str:
 
 
 class HttpSender:
-    def __init__(self, endpoint: str, headers: Mapping[str, str], packs: bool = False) -> None:
+    def __init__(self, endpoint: str, headers: Mapping[str, str], packs: bool = False, say: Say = _silent) -> None:
         self._url = _traces_url(endpoint)
+        self._say = say
+        self._deadline = 0.0
         self._pack = gzip.compress if packs else bytes
         self._session = requests.Session()
         self._session.headers.update({**headers, "content-type": "application/x-protobuf"})
@@ -82,17 +137,18 @@ class HttpSender:
         retry = _RetryOfHttp(
             total=_TRIES - 1,
             backoff_factor=0.5,
-            backoff_max=5,
+            backoff_max=_MOST_BACKOFF_S,
             status_forcelist=(429, 502, 503, 504),
             allowed_methods=None,
             raise_on_status=False,
         )
+        retry.on_wait = self._wait
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, HTTPAdapter(max_retries=retry))
 
     def send(self, content: bytes) -> tuple[int, str]:
         try:
-            answer = self._session.post(self._url, data=self._pack(content), timeout=_TIMEOUT_S)
+            answer = self._post(self._pack(content))
         except requests.RequestException as error:
             if _is_other_protocol(error):
                 cure = "if it takes gRPC, give --protocol grpc"
@@ -106,12 +162,52 @@ class HttpSender:
             raise SendError(f"{shown_url(self._url)}: HTTP {answer.status_code}: {said}; {cure}")
         return _partial_success(answer.content)
 
+    def _post(self, content: bytes) -> requests.Response:
+        """The timeout of requests starts anew with each byte of an answer; this one does not."""
+        answer: Future[requests.Response] = Future()
+
+        def post() -> None:
+            try:
+                answer.set_result(self._session.post(self._url, data=content, timeout=_TIMEOUT_S))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self._deadline = monotonic() + _TIMEOUT_S
+        Thread(target=post, daemon=True, name="otel_gym-send").start()
+        while not answer.done() and (left := self._deadline - monotonic()) > 0:
+            wait([answer], left)
+        if not answer.done():
+            problem = f"its answer did not end within {_TIMEOUT_S:g} s"
+            raise SendError(f"{shown_url(self._url)}: {problem}; see to its log, and what stands before it")
+        return answer.result()
+
+    def _wait(self, seconds: float) -> None:
+        self._deadline = monotonic() + seconds + _TIMEOUT_S
+        if seconds > _MOST_BACKOFF_S:
+            self._say(f"{shown_url(self._url)} asks to wait: tried again in {seconds:.0f} s")
+
     def close(self) -> None:
         self._session.close()
 
 
 class _RetryOfHttp(Retry):
-    """Gives up at once on a peer that speaks another protocol."""
+    """Gives up at once on a peer that speaks another protocol; tells ``on_wait`` how many seconds it will wait."""
+
+    on_wait: Callable[[float], None] = staticmethod(lambda seconds: None)
+
+    def new(self, **parts: Any) -> Self:
+        following = super().new(**parts)
+        following.on_wait = self.on_wait
+        return following
+
+    def get_retry_after(self, response: Any) -> float | None:
+        asked = super().get_retry_after(response)
+        return None if asked is None else min(asked, _MOST_WAIT_S)
+
+    def sleep(self, response: Any = None) -> None:
+        asked = self.get_retry_after(response) if response is not None else None
+        self.on_wait(asked or self.get_backoff_time())
+        super().sleep(response)
 
     def increment(
         self,
