@@ -410,3 +410,17 @@ def test_a_tag_without_a_key_costs_itself_alone(take: Import, store: Path, tmp_p
     assert (result.exit_code, result.stdout) == (1, "1-0: 1 new span\n")
     assert "2 tags are left out: one has no key" in result.stderr
     assert set(spans_by_rollout(store)["1-0"][0].attributes) == {"gym.rollout.id"}
+
+
+@pytest.mark.parametrize("length", [123, 91])
+def test_protobuf_whose_first_bytes_read_as_a_blank_line_and_json(length: int, take: Import, tmp_path: Path) -> None:
+    message = request(span(1, attributes={"gym.rollout.id": "1-0"}))
+    group = message.resource_spans[0]
+    del group.resource.attributes[:]
+    one = group.scope_spans[0].spans[0]
+    one.name = ""
+    one.name = "x" * (length - group.ByteSize() - 2)
+    content = message.SerializeToString()
+    assert content[1] == length
+    result = take(written(tmp_path / "small.pb", content))
+    assert (result.exit_code, result.stdout) == (0, "1-0: 1 new span\n")

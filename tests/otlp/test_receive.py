@@ -293,9 +293,11 @@ def test_secrets_never_reach_the_disk(receive: Receive) -> None:
     secret = "sk-" + "A1b2C3d4" * 6
     said = {"gym.rollout.id": "1-0", "api_key": "hunter22", "gym.request.body": f'{{"k":"{secret}"}}', "text": secret}
     post(receiver, request(span(1, attributes=said), resource={"authorization": "Bearer abcdef0123456789"}))
+    of_process = {"process.command_args": ["--api-key=canary-1", "--token", "canary-2"], "api.key": "canary-3"}
+    post(receiver, request(span(2, attributes={"gym.rollout.id": "1-0"}), resource=of_process))
     receiver.stop()
     written = b"".join(path.read_bytes() for path in receiver.directory.rglob("*") if path.is_file())
-    for hidden in (secret, "hunter22", "abcdef0123456789"):
+    for hidden in (secret, "hunter22", "abcdef0123456789", "canary"):
         assert hidden.encode() not in written
 
 

@@ -61,7 +61,7 @@ def received_of_file(path: Path, report: Report, of_json: OfJson = spans_of_json
             return
         start = content.read(_LENGTH_BYTES + len(_ZSTD))
         content.seek(begin)
-        if start.lstrip()[:1] in (b"{", b"["):
+        if start.lstrip()[:1] in (b"{", b"[") and not _is_small_message(content, begin):
             yield from _of_json_file(path, content, begin, report, of_json)
         elif _is_framed(start):
             yield from _of_frames(path, content, report, of_json)
@@ -69,6 +69,20 @@ def received_of_file(path: Path, report: Report, of_json: OfJson = spans_of_json
             yield from _of_message(path, content.read(_MOST_BYTES), report)
         else:
             raise NotOtlpError(f"{path}: no OTLP: {_KINDS} is read")
+
+
+def _is_small_message(content: IO[bytes], begin: int) -> bool:
+    """Whether it is protobuf that begins as a blank line and JSON do: its first field is 123 or 91 bytes long."""
+    start = content.read(2)
+    if start not in (b"\n{", b"\n["):
+        content.seek(begin)
+        return False
+    try:
+        return bool(spans_of_proto(start + content.read(_MOST_BYTES)).spans)
+    except MalformedError:
+        return False
+    finally:
+        content.seek(begin)
 
 
 def _is_blank(content: IO[bytes], begin: int) -> bool:
