@@ -167,6 +167,7 @@ def _findings_of(rollout: RolloutSpans) -> Iterator[RolloutFinding]:
     unfinished = [span.name for span in rollout.spans if span.end_ns is None]
     calls = [_call_said(span) for span in _unfinished_calls(rollout)]
     left_out = sum(map(_records_left_out, rollout.spans))
+    runless = _calls_of_no_run(rollout)
     doubtful = [
         f"{one.name} ({one.span_id}) and {other.name} ({other.span_id})" for one, other in doubtful_calls(rollout)
     ]
@@ -183,6 +184,13 @@ def _findings_of(rollout: RolloutSpans) -> Iterator[RolloutFinding]:
             len(executions.all) > 1,
             f"it ran {len(executions.all)} times under this run id; the newest finished execution counts",
             "give each launch a run id of its own (OTEL_GYM_RUN_ID)",
+        ),
+        (
+            "run_assumed",
+            bool(runless),
+            f"{'1 model call names' if len(runless) == 1 else f'{len(runless)} model calls name'} no run, and count to "
+            "this one, the only one of its id",
+            "if they are of another launch, give each launch a run id (OTEL_GYM_RUN_ID, `otel-gym run`)",
         ),
         (
             "ambiguous",
@@ -208,6 +216,12 @@ def _findings_of(rollout: RolloutSpans) -> Iterator[RolloutFinding]:
     for kind, holds, finding, cure in found:
         if holds:
             yield RolloutFinding(kind, rollout.run_id, rollout.rollout_id, finding, cure)
+
+
+def _calls_of_no_run(rollout: RolloutSpans) -> list[StoredSpan]:
+    """Those that nothing of their trace ties to the run to which they are counted."""
+    tied = {span.trace_id for span in rollout.spans if span.run_id is not None}
+    return [span for span in rollout.spans if tied and span.trace_id not in tied and is_model_call(span)]
 
 
 def _records_left_out(span: StoredSpan) -> int:

@@ -173,3 +173,11 @@ def test_after_compact_remove_the_same_loss_was_listed_twice(tmp_path: Path, inv
     assert invoke("compact", "--dir", tmp_path, "--remove", "--idle", 0).exit_code == 1
     assert [row["problem"] for row in of_kind(rows(tmp_path), "damage")] == before
     assert len(before) == 2
+
+
+def test_a_launch_without_a_run_id_was_counted_to_an_earlier_one_and_nothing_was_said(rows: Rows, tmp_path) -> None:
+    call = {"gen_ai__operation__name": "chat", "gen_ai__response__id": "x"}
+    write(live_file(tmp_path), encoded("1", run="step-7", **call), encoded("2", trace="b", **call))
+    (found,) = of_kind(rows(tmp_path), "run_assumed")
+    assert (found["run_id"], found["rollout_id"]) == ("step-7", "1-0")
+    assert "1 model call names no run" in found["finding"]
