@@ -111,6 +111,18 @@ def test_a_tool_that_a_model_asked_for_was_taken_for_its_run() -> None:
     assert summarize_rollout(rollout).reward == 0.5
 
 
+def test_spans_of_openai_v2_are_records() -> None:
+    """opentelemetry-instrumentation-openai-v2 2.4b0: streams tell no usage, and refused calls no answer."""
+    path = FIXTURES.parent / "semconv" / "openai-v2.jsonl.gz"
+    records = [record for rollout in open_store(path).rollouts() for record in model_call_records(rollout)]
+    assert len(records) == 17
+    told = [record for record in records if record.tokens_in is not None]
+    assert {(record.tokens_in, record.tokens_out, record.tokens_total) for record in told} == {(21, 9, 30)}
+    assert [record.error_category for record in records if record.error_category] == ["rate_limit", "client_error"]
+    tools = [(record.finish_reason, record.tool_calls[0].name) for record in records if record.tool_calls]
+    assert tools == [("tool_calls", "get_weather")] * 2
+
+
 COMMANDS = (
     "ls",
     "stats",
