@@ -395,8 +395,8 @@ RETRY_EVENT = "gym.retry"
 # Part of a step of ATIF that no model was sent, or that the event of the step itself tells of.
 ATIF_PART_EVENT = "gym.atif.part"
 
-# What was said, asked and answered: sent over OTLP only where the standard variable asks for content.
-CONTENT_ATTRIBUTES = frozenset(
+# Content that is JSON by the conventions: viewers parse it.
+JSON_CONTENT = frozenset(
     {
         "gen_ai.input.messages",
         "gen_ai.output.messages",
@@ -404,10 +404,16 @@ CONTENT_ATTRIBUTES = frozenset(
         "gen_ai.tool.definitions",
         "gen_ai.tool.call.arguments",
         "gen_ai.tool.call.result",
-        "gen_ai.retrieval.query.text",
         "gen_ai.retrieval.documents",
-        "gen_ai.memory.query.text",
         "gen_ai.memory.records",
+    }
+)
+# What was said, asked and answered: left out where no content is to be kept, and sent over OTLP only where the standard
+# variable asks for content.
+CONTENT_ATTRIBUTES = JSON_CONTENT | frozenset(
+    {
+        "gen_ai.retrieval.query.text",
+        "gen_ai.memory.query.text",
         REQUEST_BODY,
         RESPONSE_BODY,
         EXCEPTION_BODY,
@@ -418,10 +424,14 @@ CONTENT_ATTRIBUTES = frozenset(
         PROMPT_TOKEN_IDS,
         COMPLETION_TOKEN_IDS,
         LOGPROBS,
+        CAPTURE_CONTENT,
         ATIF_MESSAGE,
         ATIF_NOTES,
         ATIF_EXTRA,
         ATIF_AGENT_EXTRA,
+        ATIF_FINAL_EXTRA,
+        ATIF_METRICS_EXTRA,
+        ATIF_RESULT_SUBAGENT_REF,
         ATIF_TOOL_DEFINITIONS,
         ATIF_RESULT_EXTRA,
     }

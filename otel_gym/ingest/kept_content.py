@@ -12,17 +12,8 @@ from otel_gym.tracing.content_policy import ContentPolicy
 
 _ERROR_TYPE = re.compile(r"[a-z][a-z0-9_.]*|\d{3}|\w+(?:Error|Exception|Disconnect|Timeout)|_OTHER")
 _ERROR_NAMES = frozenset({"error.type", names.ERROR_CATEGORY})
-# What repeats content, or may, beside what the conventions list.
-_MORE_CONTENT = frozenset(
-    {
-        names.CAPTURE_CONTENT,
-        names.RESPONSE_ERROR,
-        names.ATIF_FINAL_EXTRA,
-        names.ATIF_METRICS_EXTRA,
-        names.ATIF_RESULT_SUBAGENT_REF,
-        "exception.message",
-    }
-)
+# What errors may repeat of content.
+_MORE_CONTENT = frozenset({names.RESPONSE_ERROR, "exception.message"})
 
 
 def kept_attributes(attributes: Mapping[str, Any], policy: ContentPolicy) -> dict[str, Any]:

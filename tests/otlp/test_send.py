@@ -107,6 +107,16 @@ def test_the_slim_form_is_the_default(tmp_path: Path, receive: Receive) -> None:
     assert stored.attributes["gym.otlp.cut"] == ["long=5000"]
 
 
+def test_what_nemo_gym_captured_was_sent_though_content_was_not_asked_for(tmp_path: Path, receive: Receive) -> None:
+    said = {"gym__capture__content": '{"response":"secret plan"}', "gym__atif__final_extra": '{"note":"secret plan"}'}
+    receiver = receive(tmp_path / "other")
+    result = send(receiver.http, store_of(tmp_path / "store", 1, **said), "--protocol", "http/protobuf")
+    assert result.exit_code == 0, result.output
+    receiver.stop()
+    [span] = spans_by_rollout(receiver.directory)["1-0"]
+    assert "secret plan" not in str(span.attributes)
+
+
 def test_one_rollout_is_sent_where_it_is_named(tmp_path: Path, receive: Receive) -> None:
     write(live_file(tmp_path / "source", "1-0"), encoded("1"))
     write(live_file(tmp_path / "source", "2-0"), encoded("2", rollout="2-0"))

@@ -10,19 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-# JSON by the conventions: viewers parse it.
-JSON_ATTRIBUTES = frozenset(
-    {
-        "gen_ai.input.messages",
-        "gen_ai.output.messages",
-        "gen_ai.system_instructions",
-        "gen_ai.tool.definitions",
-        "gen_ai.tool.call.arguments",
-        "gen_ai.tool.call.result",
-        "gen_ai.retrieval.documents",
-        "gen_ai.memory.records",
-    }
-)
+from otel_gym.conventions import JSON_CONTENT
+
 # Numbers take less; what frames an item of a list is told apart from it nowhere.
 _NUMBER_BYTES = 10
 _ITEM_BYTES = 12
@@ -54,7 +43,7 @@ def value_size(value: Any) -> int:
 def cut_value(name: str, value: Any, limit: int) -> Any:
     """``value`` in ``limit`` bytes, which it exceeds; None where nothing of it can be kept."""
     if isinstance(value, str):
-        return cut_json(value, limit) if name in JSON_ATTRIBUTES else cut_text(value, limit)
+        return cut_json(value, limit) if name in JSON_CONTENT else cut_text(value, limit)
     if isinstance(value, bytes):
         return value[:limit]
     if isinstance(value, Mapping):

@@ -22,6 +22,7 @@ from otel_gym.conventions import (
     BODY_SHA256,
     FIRST_CONTENT_NS,
     FIRST_TOKEN_EVENT,
+    JSON_CONTENT,
     OTLP_CUT,
     REQUEST_BODY,
     REQUEST_HEADER,
@@ -32,7 +33,7 @@ from otel_gym.conventions import (
 )
 from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import SafeParts, resource_attributes, scope_parts
-from otel_gym.tracing.otlp.cutting import JSON_ATTRIBUTES, byte_length, cut_text, cut_value, head_of, value_size
+from otel_gym.tracing.otlp.cutting import byte_length, cut_text, cut_value, head_of, value_size
 from otel_gym.tracing.payloads import Payload
 
 # Ids, times, kind, flags, counts and what frames them, with room to spare.
@@ -230,7 +231,7 @@ def _make_fit(slim: SlimSpan, attributes: dict[str, Any], cut: dict[str, int], l
 
 def _shorten(attributes: dict[str, Any], name: str, limit: int, cut: dict[str, int]) -> None:
     value = attributes[name]
-    if name in _BODIES or name in JSON_ATTRIBUTES or not isinstance(value, str):
+    if name in _BODIES or name in JSON_CONTENT or not isinstance(value, str):
         _cut_one(attributes, name, limit, cut)
         return
     cut.setdefault(name, byte_length(value))
