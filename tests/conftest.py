@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,10 @@ import pytest
 import otel_gym
 from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.views.model_calls import model_call_records
+
+# A shell that runs the tests in the background leaves SIGINT ignored, also in every process that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -108,7 +108,7 @@ def test_the_slim_form_is_the_default(tmp_path: Path, receive: Receive) -> None:
 
 
 def test_what_nemo_gym_captured_was_sent_though_content_was_not_asked_for(tmp_path: Path, receive: Receive) -> None:
-    said = {"gym__capture__content": '{"response":"secret plan"}', "gym__atif__final_extra": '{"note":"secret plan"}'}
+    said = {"gym__capture__content": '{"response":"secret plan"}', "gym__atif__final__extra": '{"note":"secret plan"}'}
     receiver = receive(tmp_path / "other")
     result = send(receiver.http, store_of(tmp_path / "store", 1, **said), "--protocol", "http/protobuf")
     assert result.exit_code == 0, result.output
