@@ -1,5 +1,6 @@
-"""Nothing of OpenTelemetry that reads propagators is imported before this."""
+"""The boundary of model servers: middleware, proxy, and instrumentations of servers and HTTP clients."""
 
 from otel_gym.tracing.propagators import load_propagators
 
+# Before anything of OpenTelemetry that reads OTEL_PROPAGATORS.
 load_propagators()
