@@ -13,11 +13,13 @@ The span that counts links to those that do not: they are kept, as evidence.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from otel_gym.conventions import ERROR_CATEGORY, MODEL_CALL_ID, REQUEST_ID, SOURCE
 from otel_gym.store.executions import SpanIds, ids_of
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
-from otel_gym.views.same_calls import RESPONSE_ID, linked_to, request_id_of, same_calls
+from otel_gym.views.same_calls import RESPONSE_ID, SameCalls, linked_to, request_id_of, same_calls
 
 _INFERENCE = frozenset({"chat", "generate_content", "text_completion"})
 # What says that a server was asked: not 404 or a lost connection, which no model server may have seen.
@@ -57,9 +59,8 @@ def without_client_layer(rollout: RolloutSpans) -> RolloutSpans:
     """
     outer = _outer_layers(rollout.spans)
     counting = _with_evidence(outer)
-    told = [span for span in rollout.spans if ids_of(span) not in outer and _is_told_call(span)]
     dropped = set(outer)
-    for call in same_calls(told, rollout.spans).calls:
+    for call in _same_calls_beside(outer, rollout).calls:
         counting[ids_of(call.counting)] = call.counting
         dropped.update(map(ids_of, call.others))
     return rollout.with_spans(
@@ -69,13 +70,17 @@ def without_client_layer(rollout: RolloutSpans) -> RolloutSpans:
 
 def doubtful_calls(rollout: RolloutSpans) -> list[tuple[StoredSpan, StoredSpan]]:
     """Pairs that may be one call, and are counted as two since nothing proves it."""
-    outer = _outer_layers(rollout.spans)
-    told = [span for span in rollout.spans if ids_of(span) not in outer and _is_told_call(span)]
-    return same_calls(told, rollout.spans).doubtful
+    return _same_calls_beside(_outer_layers(rollout.spans), rollout).doubtful
 
 
-def _is_told_call(span: StoredSpan) -> bool:
-    return MODEL_CALL_ID not in span.attributes and is_model_call(span)
+def _same_calls_beside(outer: Container[SpanIds], rollout: RolloutSpans) -> SameCalls:
+    """Of the calls that nobody captured."""
+    told = [
+        span
+        for span in rollout.spans
+        if ids_of(span) not in outer and MODEL_CALL_ID not in span.attributes and is_model_call(span)
+    ]
+    return same_calls(told, rollout.spans)
 
 
 def _outer_layers(spans: list[StoredSpan]) -> dict[SpanIds, StoredSpan | None]:
