@@ -271,6 +271,67 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
         "on the event `gym.retry` of spans sent over OTLP: which retry, as the client says",
         "1",
     ),
+    Attribute(
+        "gym.agent_context.session_id", "string", "session that a call is of, as Dynamo and harnesses say it", "run-1"
+    ),
+    Attribute("gym.agent_context.session_type_id", "string", "kind of the session", "deep_research"),
+    Attribute("gym.agent_context.trajectory_id", "string", "agent of the session", "run-1:planner"),
+    Attribute("gym.agent_context.parent_trajectory_id", "string", "agent above it", "run-1:root"),
+    Attribute("gym.agent_context.trajectory_final", "boolean", "the last call of its trajectory", "true"),
+    Attribute(
+        "gym.agent_context.parent_session_id", "string", "session above it (Dynamo 1.3 and newer)", "run-1:planner"
+    ),
+    Attribute("gym.agent_context.session_final", "boolean", "the last call of its session", "true"),
+    Attribute("gym.agent_context.input_trigger", "string", "user_message, tool_result or other", "tool_result"),
+    Attribute("gym.agent_context.compaction", "string", "of a call that compacts, JSON", '{"trigger":"auto"}'),
+    Attribute("gym.agent_context.kv_hints", "string", "what the cache was told, JSON", '{"evict_session":true}'),
+    Attribute("gym.agent_context.agent_headers", "string", "headers of the harness, JSON", '{"x-agent":["a"]}'),
+    Attribute("gym.dynamo.schema", "string", "schema of the trace record", "dynamo.agent.trace.v1"),
+    Attribute("gym.dynamo.event_time_unix_ms", "int", "time of the record, UNIX ms", "1777312800100"),
+    Attribute(
+        "gym.dynamo.request_id", "string", "Dynamo's own id of a request", "6ba0f973-2b95-4152-b710-1c2e5a743892"
+    ),
+    Attribute("gym.dynamo.x_request_id", "string", "the client's id of it, from its header `x-request-id`", "llm-1"),
+    Attribute("gym.dynamo.request_received_ms", "int", "when the request was received, UNIX ms", "1777312800000"),
+    Attribute("gym.dynamo.prefill_wait_time_ms", "double", "received to start of prefill", "2.5"),
+    Attribute("gym.dynamo.prefill_time_ms", "double", "start of prefill to first token", "20.25"),
+    Attribute("gym.dynamo.ttft_ms", "double", "received to first token", "22.75"),
+    Attribute("gym.dynamo.total_time_ms", "double", "received to finished", "100.4"),
+    Attribute("gym.dynamo.avg_itl_ms", "double", "mean time between tokens", "5.5"),
+    Attribute("gym.dynamo.kv_hit_rate", "double", "part of the prompt in the cache, the router's estimate", "0.4"),
+    Attribute("gym.dynamo.kv_transfer_estimated_latency_ms", "double", "of a disaggregated request", "1.25"),
+    Attribute("gym.dynamo.queue_depth", "int", "requests that waited in the router", "1"),
+    Attribute(
+        "gym.dynamo.prefill_worker_id", "string", "worker of the prefill; a number above 2^53", "7587894923333011484"
+    ),
+    Attribute("gym.dynamo.prefill_dp_rank", "int", "data parallel rank of the prefill", "0"),
+    Attribute("gym.dynamo.decode_worker_id", "string", "worker of the decode", "7587894923333011487"),
+    Attribute("gym.dynamo.decode_dp_rank", "int", "data parallel rank of the decode", "1"),
+    Attribute(
+        "gym.dynamo.finish_reason_metadata",
+        "string",
+        "finish reasons and tools asked for, JSON",
+        '{"finish_reason":"stop"}',
+    ),
+    Attribute("gym.dynamo.replay.trace_block_size", "int", "tokens of a block", "16"),
+    Attribute("gym.dynamo.replay.input_length", "int", "tokens of the prompt", "30"),
+    Attribute(
+        "gym.dynamo.replay.input_sequence_hashes",
+        "string[]",
+        "one a block of the prompt, unsigned 64-bit in decimal",
+        '["14879255164371896291"]',
+    ),
+    Attribute("gym.dynamo.endpoint", "string", "endpoint that a payload was recorded at", "openai.chat_completion"),
+    Attribute("gym.dynamo.payload_drop_reason", "string", "why a payload is not whole", "otel_payload_too_large"),
+    Attribute("gym.dynamo.tool.status", "string", "running, succeeded, error or cancelled", "succeeded"),
+    Attribute("gym.dynamo.tool.events", "string[]", "records that told of the tool", '["tool_start","tool_end"]'),
+    Attribute("gym.dynamo.tool.started_at_unix_ms", "int", "start that a record gives, UNIX ms", "1777312800105"),
+    Attribute("gym.dynamo.tool.ended_at_unix_ms", "int", "end that a record gives, UNIX ms", "1777312800205"),
+    Attribute("gym.dynamo.tool.duration_ms", "double", "how long it took, as a record says", "100.0"),
+    Attribute("gym.dynamo.tool.output_tokens", "int", "tokens of its result", "12"),
+    Attribute("gym.dynamo.tool.output_bytes", "int", "bytes of its result", "10"),
+    Attribute("gym.dynamo.tool.name_hash", "string", "hash of its name", "9f86d081"),
+    Attribute("gym.dynamo.extra", "string", "fields of a record that are not known, JSON", '{"agent_context":{"x":1}}'),
     Attribute("gym.execution.upstream_attempted", "boolean", "the model server called its upstream", "true"),
     Attribute("gym.execution.response_source", "string", "`upstream`, or `local`: made up by the server", "local"),
     Attribute("gym.execution.upstream_status_code", "int", "status of the upstream's answer", "400"),
@@ -278,6 +339,8 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
 )
 
 RUN_ID = "gym.run.id"
+AGENT_CONTEXT_PREFIX = "gym.agent_context."
+DYNAMO_PREFIX = "gym.dynamo."
 ROLLOUT_ID = "gym.rollout.id"
 REFUSED_ROLLOUT_ID = "gym.rollout.id.refused"
 NEMO_ROLLOUT_ID = "nemo.gym.rollout.id"
