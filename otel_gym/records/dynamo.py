@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from otel_gym.agent_context import AgentContext, agent_context_from
+from otel_gym.agent_identity import AgentContext, agent_context_from
 
 AGENT_TRACE = "dynamo.agent.trace.v1"
 REQUEST_TRACE = "dynamo.request.trace.v1"
