@@ -5,20 +5,15 @@ Times are microseconds from the beginning of the trace, with three decimals: fro
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any
 
-import orjson
-
-from otel_gym.content import safe_json
-from otel_gym.views.perfetto.shapes import Args, Counter, Instant, Lane, Process, Slice, Track
+from otel_gym.views.perfetto.json_text import json_args, json_text
+from otel_gym.views.perfetto.shapes import Counter, Instant, Lane, Process, Slice, Track
 
 # No part has more of them, and a number of a process has 32 bits.
 PROCESSES_A_PART = 1_000_000
 _FIRST_TID = 1_000_000  # a thread with the number of its process would be taken for its main thread
-_ESCAPED = re.compile(r"[\x00-\x1f\\]")
 _BATCH = 1024
 # 52 days; a double of as many microseconds still tells apart what is a nanosecond apart.
 _EXACT_NS = 2**52
@@ -86,8 +81,8 @@ class ChromeJsonWriter:
                 levels.pop()
             elif isinstance(each, Instant):
                 self._lines.append(
-                    f'{{"ph":"i","s":"t","name":{_text(each.name)},"cat":{_text(each.category)},'
-                    f'"ts":{self._us(each.time_ns)},{place},"args":{_args(each.args)}}}'
+                    f'{{"ph":"i","s":"t","name":{json_text(each.name)},"cat":{json_text(each.category)},'
+                    f'"ts":{self._us(each.time_ns)},{place},"args":{json_args(each.args)}}}'
                 )
             else:
                 late_ns = self._slice(each, parent, place)
@@ -106,8 +101,8 @@ class ChromeJsonWriter:
         took_ns = end_ns - start_ns if unit_ns == 1 else _whole(end_ns) - _whole(start_ns)
         colour = ',"cname":"terrible"' if made.is_error else ""
         self._lines.append(
-            f'{{"ph":"X","name":{_text(made.name)},"cat":{_text(made.category)},"ts":{start},'
-            f'"dur":{_microseconds(took_ns)},{place}{colour},"args":{_args(made.args)}}}'
+            f'{{"ph":"X","name":{json_text(made.name)},"cat":{json_text(made.category)},"ts":{start},'
+            f'"dur":{_microseconds(took_ns)},{place}{colour},"args":{json_args(made.args)}}}'
         )
         for phase, flows in (("s", made.flows_out), ("f", made.flows_in)):
             for flow in flows:
@@ -118,12 +113,12 @@ class ChromeJsonWriter:
 
     def _counter(self, counter: Counter, prefix: str) -> None:
         name, _, rest = counter.name.partition(" ")  # Perfetto puts the two together again
-        head = f'{{"ph":"C","name":{_text(prefix + name)},"pid":{self._pid},"ts":'
-        tail = f',"args":{{{_text(rest)}:'
+        head = f'{{"ph":"C","name":{json_text(prefix + name)},"pid":{self._pid},"ts":'
+        tail = f',"args":{{{json_text(rest)}:'
         self._lines += [f"{head}{self._us(time_ns)}{tail}{value!r}}}}}" for time_ns, value in counter.points]
 
     def _about(self, what: str, key: str, value: str | int, tid: int) -> None:
-        told = value if isinstance(value, int) else _text(value)
+        told = value if isinstance(value, int) else json_text(value)
         self._lines.append(f'{{"ph":"M","name":"{what}","pid":{self._pid},"tid":{tid},"args":{{"{key}":{told}}}}}')
 
     def _us(self, time_ns: int) -> str:
@@ -147,43 +142,3 @@ def _microseconds(after_ns: int) -> str:
 
 def _whole(after_ns: int) -> int:
     return (after_ns + 500) // 1000 * 1000
-
-
-def _args(args: Args) -> str:
-    if not args:
-        return "{}"
-    text = _json(args)
-    if b"\\" in text:
-        text = _json(_readable(args))
-    return text.decode()
-
-
-def _json(value: Any) -> bytes:
-    try:
-        return orjson.dumps(value)
-    except TypeError:  # an integer beyond 64 bits, a lone surrogate
-        return safe_json(value).encode()
-
-
-@lru_cache(maxsize=4096)
-def _text(text: str) -> str:
-    return _json(_readable(text)).decode()
-
-
-@lru_cache(maxsize=4096)
-def _readable_name(name: str) -> str:
-    return _ESCAPED.sub("_", name)
-
-
-def _readable(value: Any) -> Any:
-    """Perfetto decodes escapes only in a text that holds a quotation mark, and takes the end of one that ends with a
-    backslash for a part of it: such texts are put between quotation marks.
-    """
-    if isinstance(value, str):
-        is_misread = _ESCAPED.search(value) and ('"' not in value or value.endswith("\\"))
-        return f'"{value}"' if is_misread else value
-    if isinstance(value, list):
-        return [_readable(item) for item in value]
-    if isinstance(value, dict):
-        return {_readable_name(str(name)): _readable(item) for name, item in value.items()}
-    return value
