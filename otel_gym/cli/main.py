@@ -13,6 +13,7 @@ from otel_gym.cli import (
     convert,
     demo,
     doctor,
+    dynamo,
     export,
     imports,
     join,
@@ -75,6 +76,7 @@ app.command("send", cls=AddressCommand, short_help="Send rollouts to an OTLP end
 app.add_typer(imports.app, name="import")
 app.add_typer(export.app, name="export")
 app.add_typer(convert.app, name="convert")
+app.add_typer(dynamo.app, name="dynamo")
 
 
 def _say_version(wanted: bool) -> None:

@@ -6,14 +6,14 @@ of the sink. Keys stand in the order in which Dynamo writes them; what is None i
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from otel_gym.agent_identity import AgentContext, agent_context_from
 
-AGENT_TRACE = "dynamo.agent.trace.v1"
-REQUEST_TRACE = "dynamo.request.trace.v1"
+AGENT_TRACE: Final = "dynamo.agent.trace.v1"
+REQUEST_TRACE: Final = "dynamo.request.trace.v1"
 SCHEMAS = (AGENT_TRACE, REQUEST_TRACE)
 
 TOOL_EVENTS = ("tool_start", "tool_end", "tool_error")

@@ -39,6 +39,11 @@ COUNTED: dict[str, tuple[str, bool]] = {
         "spans came to `otel-gym receive` with ids or fields that are none, and are in no file; see to who sends them",
         True,
     ),
+    "refused_tool_events": (
+        "messages came to `otel-gym dynamo relay` that are no tool events, and are in no file; it says the first of "
+        "each kind",
+        True,
+    ),
     "not_durable": (
         "answers went on before their span was on disk, as it took longer than OTEL_GYM_DURABILITY=sync waits; "
         "see to the disk's speed",
