@@ -235,6 +235,58 @@ def perfetto(
     return store
 
 
+@app.command("mooncake", cls=AddressCommand, short_help="Write a Mooncake trace, which Dynamo's replay simulates.")
+@reader
+def mooncake(
+    rollouts: Rollouts = None,
+    output: LinesFile = None,
+    agentic: Annotated[
+        bool, typer.Option("--agentic", help="Each request waits for those before it, subagents and tools.")
+    ] = False,
+    rules: Annotated[
+        str | None,
+        typer.Option(
+            "--rules",
+            help="Of which Dynamo's conversion.  [default: that of the trace that was imported, else 2026-08]",
+            metavar="2026-06|2026-08",
+            show_default=False,
+        ),
+    ] = None,
+    trace_block_size: Annotated[
+        int | None,
+        typer.Option(
+            "--trace-block-size",
+            help="Tokens of a block, for requests with token ids.  [default: that of Dynamo's replay hashes]",
+            metavar="N",
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Leave out what cannot be replayed, say what, and end with 1.")
+    ] = False,
+    directory: Directory = None,
+    run: Run = None,
+) -> Store:
+    """Write the requests of rollouts as a Mooncake trace, for `python -m dynamo.replay`.
+
+    Each request with the blocks of its prompt by number, so that shared prefixes are seen: from Dynamo's replay hashes,
+    or from token ids. The rows are checked before they are written, so that the replay completes every one; it needs
+    the size of a block, which is said at the end.
+
+    \b
+    Example:
+        otel-gym export mooncake --agentic -o rollouts.jsonl
+        otel-gym export mooncake 2-0 --trace-block-size 64 -o 2-0.jsonl
+    """
+    from otel_gym.cli.exporting_mooncake import MooncakeWanted, write_mooncake
+
+    store = open_store(directory)
+    wanted = MooncakeWanted(rollouts or [], run, agentic, rules, trace_block_size, lenient)
+    write_mooncake(store, wanted, output)
+    return store
+
+
 def _write_rows(
     rows_of: Callable[[Iterable[RolloutSpans], LaterAttempts, bool], Iterator[Row]],
     one_and_many: tuple[str, str],

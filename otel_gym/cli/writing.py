@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from otel_gym.cli.common import CommandError
+from otel_gym.cli.common import CommandError, early_leaving
 from otel_gym.views.json_lines import replacing
 
 Files = Mapping[str, Iterable[bytes]]
@@ -27,6 +28,20 @@ def write_files(folder: Path, files: Files) -> None:
                 file.writelines(pieces)
     except OSError as error:
         raise not_written(folder, error) from None
+
+
+def write_lines(lines: Iterable[bytes], output: Path | None) -> None:
+    """Lines, which come without their newlines, into a file, whole or not at all; None is stdout."""
+    if output is None:
+        with early_leaving():
+            for line in lines:
+                sys.stdout.buffer.write(line + b"\n")
+        return
+    try:
+        with replacing(output) as temporary, temporary.open("wb") as file:
+            file.writelines(line + b"\n" for line in lines)
+    except OSError as error:
+        raise not_written(output, error) from None
 
 
 def not_written(output: Path, error: OSError) -> Exception:

@@ -1,0 +1,1 @@
+"""Rollouts as a Mooncake trace, which Dynamo's replay simulates: spans → requests and tools → rows."""
