@@ -287,6 +287,7 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("gym.agent_context.kv_hints", "string", "what the cache was told, JSON", '{"evict_session":true}'),
     Attribute("gym.agent_context.agent_headers", "string", "headers of the harness, JSON", '{"x-agent":["a"]}'),
     Attribute("gym.dynamo.schema", "string", "schema of the trace record", "dynamo.agent.trace.v1"),
+    Attribute("gym.dynamo.event_source", "string", "who wrote the record, `dynamo` or `harness`", "dynamo"),
     Attribute("gym.dynamo.event_time_unix_ms", "int", "time of the record, UNIX ms", "1777312800100"),
     Attribute(
         "gym.dynamo.request_id", "string", "Dynamo's own id of a request", "6ba0f973-2b95-4152-b710-1c2e5a743892"
@@ -322,6 +323,7 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
         '["14879255164371896291"]',
     ),
     Attribute("gym.dynamo.endpoint", "string", "endpoint that a payload was recorded at", "openai.chat_completion"),
+    Attribute("gym.dynamo.payload_complete", "boolean", "whether Dynamo has recorded the whole payload", "true"),
     Attribute("gym.dynamo.payload_drop_reason", "string", "why a payload is not whole", "otel_payload_too_large"),
     Attribute("gym.dynamo.tool.status", "string", "running, succeeded, error or cancelled", "succeeded"),
     Attribute("gym.dynamo.tool.events", "string[]", "records that told of the tool", '["tool_start","tool_end"]'),
@@ -341,6 +343,7 @@ GYM_ATTRIBUTES: tuple[Attribute, ...] = (
 RUN_ID = "gym.run.id"
 AGENT_CONTEXT_PREFIX = "gym.agent_context."
 DYNAMO_PREFIX = "gym.dynamo."
+DYNAMO_EXTRA = "gym.dynamo.extra"
 ROLLOUT_ID = "gym.rollout.id"
 REFUSED_ROLLOUT_ID = "gym.rollout.id.refused"
 NEMO_ROLLOUT_ID = "nemo.gym.rollout.id"
@@ -497,6 +500,7 @@ CONTENT_ATTRIBUTES = JSON_CONTENT | frozenset(
         ATIF_RESULT_SUBAGENT_REF,
         ATIF_TOOL_DEFINITIONS,
         ATIF_RESULT_EXTRA,
+        DYNAMO_EXTRA,
     }
 )
 _CONTENT_PREFIX = "gen_ai.prompt.variable."

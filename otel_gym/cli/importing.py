@@ -41,8 +41,11 @@ class Import:
     def take(self, paths: list[Path]) -> list[str]:
         """Returns what could not be read, as it is now: a line that is being written is whole the next time."""
         with progress("importing") as advancing:
-            files = [file for path in paths for file in self._files(path)]
-            damage = list(dict.fromkeys(text for path in advancing(files) for text in self._taken(path)))
+            if SOURCES[self._source].read_together is not None:
+                sets = [paths]
+            else:
+                sets = [[file] for path in paths for file in self._files(path)]
+            damage = list(dict.fromkeys(text for files in advancing(sets) for text in self._taken(files)))
         self._has_taken = True
         return damage
 
@@ -58,20 +61,21 @@ class Import:
             raise CommandError(f"{path} holds {len(files)} sessions, --rollout names one; import them one by one")
         return files
 
-    def _taken(self, path: Path) -> list[str]:
+    def _taken(self, paths: list[Path]) -> list[str]:
         """What cannot be read now may be whole the next time, if there is one."""
         try:
-            return self._take(path)
+            return self._take(paths)
         except SourceError as problem:
             if self._follow:
                 return [str(problem)]
             raise CommandError(str(problem)) from None
 
-    def _take(self, path: Path) -> list[str]:
-        check_path(path)
-        found = self._found(path)
+    def _take(self, paths: list[Path]) -> list[str]:
+        found = self._found(paths)
         if self._rollout is not None and len(found) > 1:
-            raise CommandError(f"{path} holds {len(found)} sessions, --rollout names one; import them one by one")
+            ids = ", ".join(rollout.identity_id for rollout in found[:3])
+            cure = "import them one by one" if len(paths) == 1 else "leave it out"
+            raise CommandError(f"{paths[0]} holds {len(found)} sessions ({ids} …), --rollout names one; {cure}")
         for rollout in found:
             rollout.rollout_id = self._rollout or rollout.rollout_id
             try:
@@ -94,24 +98,32 @@ class Import:
         """A copy of the first is not."""
         return place.resolve() != first.resolve() and not is_stored(self._store, rollout, self._run, self._policy)
 
-    def _found(self, path: Path) -> list[ImportedRollout]:
+    def _found(self, paths: list[Path]) -> list[ImportedRollout]:
         try:
-            found = SOURCES[self._source].read(path)
+            found = self._read(paths)
         except SourceError:
-            self._refuse_another_source(path)
+            self._refuse_another_source(paths)
             raise
         except OSError as error:
-            raise SourceError(unreadable_text(path, error)) from None
+            raise SourceError(unreadable_text(paths[0], error)) from None
         if not found:
-            self._refuse_another_source(path)
-            raise SourceError(f"{path}: nothing here that can be imported")
+            self._refuse_another_source(paths)
+            raise SourceError(f"{paths[0]}: nothing here that can be imported")
         return found
 
-    def _refuse_another_source(self, path: Path) -> None:
+    def _read(self, paths: list[Path]) -> list[ImportedRollout]:
+        source = SOURCES[self._source]
+        if source.read_together is not None:
+            return source.read_together(paths)
+        check_path(paths[0])
+        return source.read(paths[0])
+
+    def _refuse_another_source(self, paths: list[Path]) -> None:
         """Of such a file; waiting makes no other of it."""
-        source = other_source(path, self._source)
-        if source is not None:
-            raise another_source(path, source, "import") from None
+        for path in paths:
+            source = other_source(path, self._source)
+            if source is not None:
+                raise another_source(path, source, "import") from None
 
 
 def another_source(path: Path, source: str, verb: str) -> CommandError:

@@ -123,6 +123,24 @@ def gym_captures(
     _import("gym-captures", paths, rollout, run, follow, directory)
 
 
+@app.command("dynamo", cls=ArgumentCommand, short_help="Traces of NVIDIA Dynamo: requests, tools, agents.")
+def dynamo(
+    paths: Paths, rollout: Rollout = None, run: RunId = None, follow: Follow = False, directory: Directory = None
+) -> None:
+    """Import Dynamo's agent and request traces: jsonl and jsonl.gz, all of their segments, and the audit files beside.
+
+    All paths are one trace: files, folders (at any depth), globs, or Dynamo's own OUTPUT_PATH. Each root session is a
+    rollout; requests without a session are in `dynamo-requests`. Importing again, or files that have grown, adds
+    nothing twice.
+
+    \b
+    Example:
+        otel-gym import dynamo /tmp/dynamo-agent-trace
+        otel-gym import dynamo 'traces/trace.*.jsonl.gz' --run eval-7
+    """
+    _import("dynamo", paths, rollout, run, follow, directory)
+
+
 @app.command("otlp", cls=ArgumentCommand, short_help="Spans in OTLP: a Collector's files, Tempo's API.")
 def otlp(places: Places, rollout: RolloutOfRest = None, run: RunOfRest = None, directory: Directory = None) -> None:
     """Import spans in OTLP: files of a Collector's file exporter (json, proto, zstd), answers of Tempo's API.

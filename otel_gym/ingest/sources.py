@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from otel_gym.ingest.atif import is_atif, read_atif
 from otel_gym.ingest.claude_code import is_claude_code, read_claude_code
 from otel_gym.ingest.codex import is_codex, read_codex
+from otel_gym.ingest.dynamo import is_dynamo, read_dynamo, read_dynamo_together
 from otel_gym.ingest.gym_captures import capture_files, is_gym_captures, read_gym_captures
 from otel_gym.ingest.imported import ImportedRollout, SourceError
 
@@ -17,12 +18,14 @@ from otel_gym.ingest.imported import ImportedRollout, SourceError
 class Source:
     """``made``: what a file of it is called; ``is_file``: whether a file is one, by its name or its first records.
     ``files``: those of a folder that are read one by one, where all of them at once would be too much.
+    ``read_together``: of a source whose files are parts of one trace, which reads all paths, globs too, at once.
     """
 
     read: Callable[[Path], list[ImportedRollout]]
     made: str
     is_file: Callable[[Path], bool]
     files: Callable[[Path], list[Path]] = lambda path: [path]
+    read_together: Callable[[Sequence[Path]], list[ImportedRollout]] | None = None
 
 
 SOURCES: dict[str, Source] = {
@@ -30,6 +33,7 @@ SOURCES: dict[str, Source] = {
     "codex": Source(read_codex, "a session of Codex", is_codex),
     "atif": Source(read_atif, "an ATIF document", is_atif),
     "gym-captures": Source(read_gym_captures, "a capture of NeMo Gym", is_gym_captures, capture_files),
+    "dynamo": Source(read_dynamo, "a trace of Dynamo", is_dynamo, read_together=read_dynamo_together),
 }
 
 

@@ -115,13 +115,13 @@ class ToolEvent(msgspec.Struct, omit_defaults=True):
 
 
 class RequestPayload(msgspec.Struct, omit_defaults=True):
-    """``request``, ``response``: the bodies as the JSON text that came."""
+    """``request``, ``response``: the bodies as the JSON text that came; empty where none did."""
 
     request_id: str | None = None
     endpoint: str | None = None
     model: str | None = None
-    request: msgspec.Raw | None = None
-    response: msgspec.Raw | None = None
+    request: msgspec.Raw = msgspec.Raw()
+    response: msgspec.Raw = msgspec.Raw()
     http_request_headers: dict[str, Any] | None = None
     payload_complete: bool | None = None
     payload_drop_reason: str | None = None
@@ -144,12 +144,24 @@ class DynamoRecord(msgspec.Struct, omit_defaults=True):
         return None if self.agent_context is None else agent_context_from(self.agent_context)
 
 
+class AuditRecord(msgspec.Struct):
+    """A line of Dynamo's audit files (``DYN_AUDIT_*``, up to 1.3): the bodies of one request."""
+
+    schema_version: Literal[1]
+    request_id: str
+    requested_streaming: bool | None = None
+    model: str | None = None
+    request: msgspec.Raw = msgspec.Raw()
+    response: msgspec.Raw = msgspec.Raw()
+
+
 class _Envelope(msgspec.Struct):
     event: msgspec.Raw
 
 
 _envelope = msgspec.json.Decoder(_Envelope)
 _record = msgspec.json.Decoder(DynamoRecord)
+_audit = msgspec.json.Decoder(AuditRecord)
 
 
 def decode_record(line: bytes) -> DynamoRecord:
@@ -158,17 +170,38 @@ def decode_record(line: bytes) -> DynamoRecord:
     A record with one value of a wrong type is kept without that value: what Dynamo itself would refuse is still the
     only trace of a request. A schema or event type that is not known is refused by its name.
     """
-    text = line
     try:
-        text = bytes(_envelope.decode(line).event)
-    except msgspec.ValidationError:
-        pass  # no envelope
+        text = _without_envelope(line)
     except msgspec.DecodeError as problem:
         raise DynamoRecordError(f"no JSON: {problem}") from None
     try:
         return _record.decode(text)
     except msgspec.MsgspecError:
         return _record_of_odd(text)
+
+
+def decode_audit(line: bytes) -> AuditRecord | None:
+    """The record of a line of an audit file, with envelope or without; None for any other line."""
+    try:
+        return _audit.decode(_without_envelope(line))
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def event_of(line: bytes) -> dict[str, Any] | None:
+    """The record of a line as a JSON object, whatever it says; None for what is none."""
+    try:
+        event = msgspec.json.decode(_without_envelope(line))
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _without_envelope(line: bytes) -> bytes:
+    try:
+        return bytes(_envelope.decode(line).event)
+    except msgspec.ValidationError:
+        return line
 
 
 def _record_of_odd(text: bytes) -> DynamoRecord:
@@ -192,6 +225,8 @@ def _without_odd(said: dict[str, Any], struct: type[msgspec.Struct]) -> dict[str
         value = said.get(field.encode_name)
         if value is None:
             continue
+        if field.type is msgspec.Raw:
+            value = msgspec.Raw(msgspec.json.encode(value))
         inner = next((one for one in getattr(field.type, "__args__", ()) if _is_struct(one)), None)
         if inner is not None and isinstance(value, dict):
             value = _without_odd(value, inner)

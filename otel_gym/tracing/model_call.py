@@ -129,7 +129,7 @@ def _complete(span: Span, exchange: Exchange, bodies: Payload, policy: ContentPo
     }
     attributes |= response_attributes(exchange, parsed)
     if policy.messages:
-        attributes |= _message_attributes(content_of(exchange.dialect, parsed.request, parsed.response))
+        attributes |= message_attributes(content_of(exchange.dialect, parsed.request, parsed.response))
     error_type = error_type_of(exchange, parsed)
     if error_type is not None:
         attributes["error.type"] = error_type
@@ -389,7 +389,8 @@ def finish_reasons(response: JsonObject) -> Iterator[str]:
     return (safe_text(reason) for reason in reasons if isinstance(reason, str) and reason)
 
 
-def _message_attributes(content: GenAiContent) -> dict[str, Any]:
+def message_attributes(content: GenAiContent) -> dict[str, Any]:
+    """What was said to the model and by it, as JSON texts; what is empty is absent."""
     attributes = {
         "gen_ai.system_instructions": content.system_instructions,
         "gen_ai.input.messages": content.input_messages,
