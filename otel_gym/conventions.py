@@ -19,6 +19,9 @@ REWARD_SPAN = "record_reward"
 # What a capture file of NeMo Gym is, above the calls that were read from it.
 CAPTURE_SPAN = "model_call_capture"
 
+# What `gen_ai.operation.name` says of a call of a model.
+INFERENCE_OPERATIONS = frozenset({"chat", "generate_content", "text_completion"})
+
 # A gym span without a rollout id is filed under this name; no rollout may be called so.
 UNASSIGNED = "unassigned"
 

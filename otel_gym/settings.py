@@ -86,29 +86,18 @@ def _hosts(text: str) -> tuple[str, ...]:
     return () if hosts == ("none",) else hosts
 
 
-def _positive_int(text: str) -> int:
-    number = int(text)
-    if number <= 0:
-        raise ValueError(text)
-    return number
+def _at_least(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = int(text)
+        if number < least:
+            raise ValueError(text)
+        return number
 
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
+    return read
 
 
 # Below it the ids and times of one span would not fit.
 _LEAST_BATCH_BYTES = 128 * 1024
-
-
-def _batch_bytes(text: str) -> int:
-    number = int(text)
-    if number < _LEAST_BATCH_BYTES:
-        raise ValueError(text)
-    return number
 
 
 def _seconds(text: str) -> float:
@@ -192,7 +181,7 @@ SETTINGS: tuple[Setting, ...] = (
         "bound of what waits for the writer, and of what waits for the OTLP endpoint; of more, the writer keeps head, "
         "length and sha256, and the OTLP copy nothing; both are counted",
         str(DEFAULT_QUEUE_BYTES),
-        _positive_int,
+        _at_least(1),
         "a number of bytes > 0",
     ),
     Setting(
@@ -214,15 +203,22 @@ SETTINGS: tuple[Setting, ...] = (
         "OTEL_GYM_OTLP_ATTRIBUTE_BYTES",
         "longest attribute of the [OTLP copy](otlp.md), in bytes of UTF-8; longer ones are cut and marked; 0: none is",
         str(DEFAULT_OTLP_ATTRIBUTE_BYTES),
-        _count,
+        _at_least(0),
         "a number of bytes >= 0",
     ),
     Setting(
         "OTEL_GYM_OTLP_BATCH_BYTES",
         "largest message of the OTLP copy, in bytes before compression; receivers take 4 MiB unless told otherwise",
         str(DEFAULT_OTLP_BATCH_BYTES),
-        _batch_bytes,
+        _at_least(_LEAST_BATCH_BYTES),
         f"a number of bytes >= {_LEAST_BATCH_BYTES}",
+    ),
+    Setting(
+        "OTEL_GYM_TRACE_BLOCK_SIZE",
+        "tokens of a cache block, for the replay hashes of [Dynamo's trace files](dynamo.md), which need it",
+        "none",
+        _at_least(1),
+        "a number of tokens > 0",
     ),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
@@ -252,6 +248,7 @@ class Settings:
     exit_timeout_s: float = DEFAULT_EXIT_TIMEOUT_S
     otlp_attribute_bytes: int = DEFAULT_OTLP_ATTRIBUTE_BYTES
     otlp_batch_bytes: int = DEFAULT_OTLP_BATCH_BYTES
+    trace_block_size: int | None = None
     problems: tuple[str, ...] = ()
 
     @property
@@ -277,6 +274,7 @@ _FIELDS = {
     "OTEL_GYM_EXIT_TIMEOUT": "exit_timeout_s",
     "OTEL_GYM_OTLP_ATTRIBUTE_BYTES": "otlp_attribute_bytes",
     "OTEL_GYM_OTLP_BATCH_BYTES": "otlp_batch_bytes",
+    "OTEL_GYM_TRACE_BLOCK_SIZE": "trace_block_size",
 }
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import otel_gym
 from otel_gym.conventions import GYM_ATTRIBUTES, SCHEMA_URL
+from otel_gym.dynamo_settings import AGENT_VARIABLES, REQUEST_VARIABLES
 from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.settings import SETTINGS
 from otel_gym.store.foreign import DIALECTS, genai
@@ -44,6 +45,10 @@ absent is unknown; 0 is never written for unknown.
 
 def settings() -> str:
     rows = ((f"`{s.name}`", s.meaning, s.default, s.accepted) for s in SETTINGS)
+    dynamo = (
+        (", else ".join(f"`{name}`" for name in each.names), each.meaning, each.default)
+        for each in (*AGENT_VARIABLES.values(), *REQUEST_VARIABLES.values())
+    )
     return f"""# Settings
 
 {NOTICE.format(source="otel_gym/settings.py")}
@@ -53,6 +58,13 @@ name that is misspelt is said once with the nearest name that is right. The stan
 meaning, `OTEL_SDK_DISABLED=true` turns everything off.
 
 {_table(("variable", "what it does", "default", "accepted"), rows)}
+
+## Dynamo's variables
+
+In a traced process they write [Dynamo's trace files](dynamo.md#writing-dynamos-trace-files) too. Names, truth (`1`,
+`true`, `on`, `yes`) and defaults are Dynamo's: a number that is none counts as not set, and is not said.
+
+{_table(("variable", "what it does", "default"), dynamo)}
 """
 
 

@@ -25,7 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith(("OTEL_", "TRACEPARENT", "BAGGAGE")):
+        if name.startswith(("OTEL_", "DYN_", "TRACEPARENT", "BAGGAGE")):
             monkeypatch.delenv(name)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from otel_gym.bootstrap.entry_points import CHOICES, CONFIGURATORS, DISTROS
 from otel_gym.bootstrap.starting import DISABLED, instrumentation_name, is_left_out
 from otel_gym.capture.instrumentors import INSTRUMENTORS
+from otel_gym.dynamo_settings import read_trace_settings
 from otel_gym.settings import read_settings, sdk_is_disabled
 from otel_gym.tracing.declarative import CONFIG_FILE
 from otel_gym.tracing.plugins import SAMPLER, SAMPLER_ARGUMENT, installed_names, unknown_exporters
@@ -109,6 +110,15 @@ def _parts(environ: Mapping[str, str]) -> Iterator[Explained]:
     yield Explained("propagators", environ.get("OTEL_PROPAGATORS") or "tracecontext,baggage")
 
 
+def _dynamo(environ: Mapping[str, str]) -> Iterator[Explained]:
+    """Only where Dynamo's variables ask for its trace files."""
+    for each in read_trace_settings(environ):
+        value = f"{each.schema}: {', '.join(each.places) or 'nowhere'}"
+        if not read_settings(environ).enabled:
+            value += "; only where tracing is on"
+        yield Explained("Dynamo trace", value, "; ".join(each.problems) or None)
+
+
 _SAMPLERS = (
     "always_on",
     "always_off",
@@ -141,5 +151,6 @@ _PARTS: tuple[Callable[[Mapping[str, str]], Iterator[Explained]], ...] = (
     _choices,
     _provider,
     _parts,
+    _dynamo,
     _instrumentations,
 )

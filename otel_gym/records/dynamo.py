@@ -6,14 +6,14 @@ of the sink. Keys stand in the order in which Dynamo writes them; what is None i
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from otel_gym.agent_identity import AgentContext, agent_context_from
+from otel_gym.dynamo_settings import AGENT_TRACE as AGENT_TRACE
+from otel_gym.dynamo_settings import REQUEST_TRACE as REQUEST_TRACE
 
-AGENT_TRACE: Final = "dynamo.agent.trace.v1"
-REQUEST_TRACE: Final = "dynamo.request.trace.v1"
 SCHEMAS = (AGENT_TRACE, REQUEST_TRACE)
 
 TOOL_EVENTS = ("tool_start", "tool_end", "tool_error")

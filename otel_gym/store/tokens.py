@@ -34,8 +34,16 @@ def may_hold_tokens(body: str) -> bool:
 
 def tokens_of(attributes: Mapping[str, Any], body: str) -> Tokens:
     """The tokens of the answer whose body is ``body``; never raises on what a server sent."""
-    if not may_hold_tokens(body) or attributes.get(names.RESPONSE_BODY + names.BODY_ENCODING) is not None:
+    if not may_hold_tokens(body):
         return NO_TOKENS
+    response = response_of(attributes, body)
+    return NO_TOKENS if response is None else tokens_of_response(response)
+
+
+def response_of(attributes: Mapping[str, Any], body: str) -> JsonObject | None:
+    """The answer whose body is ``body``, a stream put together; None where it cannot be read."""
+    if attributes.get(names.RESPONSE_BODY + names.BODY_ENCODING) is not None:
+        return None
     dialect = attributes.get(names.DIALECT)
     exchange = Exchange(
         dialect=dialect if dialect in DIALECTS else "chat",
@@ -45,8 +53,7 @@ def tokens_of(attributes: Mapping[str, Any], body: str) -> Tokens:
         chunks=[(0, body.encode("utf-8", "surrogatepass"))],
         live=False,
     )
-    response = parse_exchange(exchange).response
-    return NO_TOKENS if response is None else tokens_of_response(response)
+    return parse_exchange(exchange).response
 
 
 def tokens_of_response(response: JsonObject) -> Tokens:

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from opentelemetry import trace
@@ -31,6 +32,7 @@ from otel_gym.tracing.declarative import configure_from_file
 from otel_gym.tracing.encode import content_of
 from otel_gym.tracing.ids import GymIdGenerator
 from otel_gym.tracing.limits import drops_attributes, limits_attributes, own_span_limits
+from otel_gym.tracing.live_sinks import live_sinks
 from otel_gym.tracing.metrics import ModelCallMetrics, metrics_of
 from otel_gym.tracing.otlp import new_leg, slim_form
 from otel_gym.tracing.plugins import add_named_exporters, named_sampler
@@ -164,7 +166,7 @@ def _set_up(
     announce = directory is None and not os.environ.get("OTEL_GYM_DIR")
     recorder = _recorder(folder, settings, provider, announce)
     content = content_policy_from(settings, messages=captures_messages(os.environ))
-    processor = _joined_processor(provider, recorder, run_id, content)
+    processor = _joined_processor(settings, provider, recorder, run_id, content)
     unassigned = capture_unassigned if capture_unassigned is not None else settings.capture_unassigned
     _pipeline = Pipeline(
         settings=settings,
@@ -233,13 +235,14 @@ _joined: dict[int, RolloutSpanProcessor] = {}
 
 
 def _joined_processor(
-    provider: TracerProvider, recorder: Recorder, run_id: str | None, content: ContentPolicy
+    settings: Settings, provider: TracerProvider, recorder: Recorder, run_id: str | None, content: ContentPolicy
 ) -> RolloutSpanProcessor:
     """Our processor of this provider, added once; a later call redirects it."""
     processor = _joined.get(id(provider))
     if processor is None:
         processor = RolloutSpanProcessor(recorder, run_id, content, keeps_identity=drops_attributes(provider))
         _joined[id(provider)] = processor
+        processor.sinks = live_sinks(os.environ, settings, partial(_count, processor))
         weakref.finalize(provider, _joined.pop, id(provider), None).atexit = False
         provider.add_span_processor(processor)
         # After the provider's own handler was registered, so before it runs: every processor of the
@@ -248,6 +251,10 @@ def _joined_processor(
         return processor
     processor.redirect(recorder, run_id, content)
     return processor
+
+
+def _count(processor: RolloutSpanProcessor, name: str, number: int) -> None:
+    processor.recorder.count(name, number)
 
 
 def add_otlp_leg(pipeline: Pipeline) -> bool:
@@ -283,6 +290,8 @@ def _all_recorders() -> list[Recorder]:
 
 def _send_rest(timeout_s: float, is_end: bool) -> None:
     deadline = time.monotonic() + timeout_s
+    for processor in list(_joined.values()):
+        processor.flush_sinks(deadline)
     for leg in [processor.leg for processor in list(_joined.values()) if processor.leg is not None]:
         (leg.shutdown if is_end else leg.close)(deadline - time.monotonic())
     if is_end and _metrics is not None:

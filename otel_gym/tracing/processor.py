@@ -16,6 +16,7 @@ from otel_gym.id_rules import is_valid_id
 from otel_gym.identity import Identity
 from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.tracing.encode import SERVER_SPAN_BYTES, encode_span
+from otel_gym.tracing.live_sinks import LiveSink
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import (
     identity_attributes,
@@ -53,6 +54,8 @@ class RolloutSpanProcessor(SpanProcessor):
         self.content = content
         # The OTLP copy, where one is sent: it gets every span of the provider, and what travels beside it.
         self.leg: OtlpLeg | None = None
+        # Other forms in which gym spans are written as they end.
+        self.sinks: tuple[LiveSink, ...] = ()
         self._identities: dict[tuple[int, int], Mapping[str, Any]] | None = {} if keeps_identity else None
 
     @property
@@ -85,6 +88,8 @@ class RolloutSpanProcessor(SpanProcessor):
             if has_start_record(span.name, attributes):
                 self.recorder.open_spans.enter(span, self.content, stamp)
                 self.recorder.wake()
+            for sink in self.sinks:
+                sink.on_start(span)
         except Exception:
             log_once("a span could not be stamped with its rollout")
 
@@ -103,6 +108,11 @@ class RolloutSpanProcessor(SpanProcessor):
         payload = slots.take(span.context)
         self._store(span, attributes, payload, identity)
         self._send(span, payload, identity)
+        for sink in self.sinks:
+            try:
+                sink.add(span, payload)
+            except Exception:
+                log_once("a span could not be handed to a live sink")
 
     def _send(self, span: ReadableSpan, payload: Payload | None, identity: Mapping[str, Any] | None) -> None:
         if self.leg is None:
@@ -144,12 +154,14 @@ class RolloutSpanProcessor(SpanProcessor):
 
     def shutdown(self) -> None:
         deadline = self._close_recorders()
+        self.flush_sinks(deadline)
         if self.leg is not None:
             self.leg.shutdown(deadline - time.monotonic())
 
     def close(self) -> None:
         """Waits until what ended is on disk and sent, within the exit's time limit; what ends later is taken too."""
         deadline = self._close_recorders()
+        self.flush_sinks(deadline)
         if self.leg is not None:
             self.leg.close(deadline - time.monotonic())
 
@@ -158,6 +170,11 @@ class RolloutSpanProcessor(SpanProcessor):
         for recorder in self.recorders:
             recorder.close()
         return deadline
+
+    def flush_sinks(self, deadline: float) -> bool:
+        """``deadline`` by the monotonic clock; False if it came first."""
+        flushed = [sink.flush(max(0.0, deadline - time.monotonic())) for sink in self.sinks]
+        return all(flushed)
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """Also what is sent over OTLP, which is waited for no longer than the exit would wait."""
@@ -171,7 +188,7 @@ class RolloutSpanProcessor(SpanProcessor):
         """Waits until all that ended is on disk; False if the time ran out first."""
         deadline = time.monotonic() + timeout_s
         flushed = [recorder.flush(max(0.0, deadline - time.monotonic())) for recorder in self.recorders]
-        return all(flushed)
+        return self.flush_sinks(deadline) and all(flushed)
 
 
 def _key(span: ReadableSpan) -> tuple[int, int]:

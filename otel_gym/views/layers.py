@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from otel_gym.conventions import ERROR_CATEGORY, MODEL_CALL_ID, REQUEST_ID, SOURCE
+from otel_gym.conventions import ERROR_CATEGORY, INFERENCE_OPERATIONS, MODEL_CALL_ID, REQUEST_ID, SOURCE
 from otel_gym.store.executions import SpanIds, ids_of
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.views.same_calls import RESPONSE_ID, SameCalls, linked_to, request_id_of, same_calls
 
-_INFERENCE = frozenset({"chat", "generate_content", "text_completion"})
 # What says that a server was asked: not 404 or a lost connection, which no model server may have seen.
 _FAILED_AT_SERVER = frozenset({"auth", "cancelled", "client_error", "rate_limit", "timeout", "upstream_error"})
 
@@ -38,7 +37,7 @@ def is_model_call(span: StoredSpan) -> bool:
 def asks_model(span: StoredSpan) -> bool:
     """Whether the span tells of a call of a model, also of one that may never have reached a server."""
     operation = span.attributes.get("gen_ai.operation.name")
-    return isinstance(operation, str) and operation in _INFERENCE
+    return isinstance(operation, str) and operation in INFERENCE_OPERATIONS
 
 
 def _has_answer(span: StoredSpan) -> bool:
