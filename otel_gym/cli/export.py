@@ -195,6 +195,59 @@ def atif(
     return store
 
 
+@app.command("dynamo", cls=AddressCommand, short_help="Write a trace for Dynamo's tools.")
+@reader
+def dynamo(
+    rollouts: Rollouts = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="File to write: .jsonl or .jsonl.gz; - is stdout.  [default: stdout]",
+            show_default=False,
+        ),
+    ] = None,
+    schema: Annotated[
+        str,
+        typer.Option(
+            "--schema",
+            help="agent: dynamo.agent.trace.v1, of Dynamo 1.2; request: dynamo.request.trace.v1, from 1.3 on.",
+            metavar="agent|request",
+        ),
+    ] = "agent",
+    block_size: Annotated[
+        int | None,
+        typer.Option(
+            "--trace-block-size",
+            help="Tokens of a cache block, for replay hashes.  [default: OTEL_GYM_TRACE_BLOCK_SIZE]",
+            metavar="N",
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
+    replay_hashes: Annotated[
+        bool, typer.Option("--replay-hashes/--no-replay-hashes", help="Hashes of prompts whose token ids are known.")
+    ] = True,
+    directory: Directory = None,
+    run: Run = None,
+) -> Store:
+    """Write model calls and tool runs as Dynamo's trace files have them, for its Perfetto and Mooncake converters.
+
+    A rollout is a session, its agents are trajectories (with --schema request: sessions below it), unless the spans
+    say themselves which they are of. What was imported from Dynamo comes back as it was. docs/dynamo.md has the rest.
+
+    \b
+    Example:
+        otel-gym export dynamo --run latest --no-replay-hashes -o trace.jsonl.gz
+        otel-gym export dynamo --schema request --trace-block-size 16 -o trace.jsonl
+    """
+    from otel_gym.cli.exporting_dynamo import export_dynamo  # slow to load
+
+    return export_dynamo(rollouts or [], output, schema, block_size, replay_hashes, directory, run)
+
+
 Http = Annotated[bool, typer.Option("--http", help="Also the spans of HTTP servers.")]
 
 
