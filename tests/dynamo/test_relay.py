@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -13,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from otel_gym.ingest.dynamo.relay import ToolEventRelay
 from otel_gym.ingest.dynamo.tool_frames import Refusal
 from otel_gym.settings import read_settings
 from otel_gym.store.reader import Store
-from otel_gym.store.span import StoredSpan
+from otel_gym.store.span import NO_ORIGIN, StoredSpan
 
 TIMEOUT_S = 120
 T0 = 1777312800000
@@ -269,3 +271,62 @@ def test_dynamos_variables_say_where_to_bind_and_which_topic_to_take() -> None:
     assert endpoints_of([], None, {agent + "ENDPOINT": one, request + "ENDPOINT": one}) == [Endpoint(one)]
     assert endpoints_of([other], "t", both) == [Endpoint(other, "t")]
     assert endpoints_of([], None, {agent + "ENDPOINT": ""}) == [Endpoint("tcp://127.0.0.1:20390")]
+
+
+def flat(kind: str, call: str, session: str, above: str | None = None, **tool: Any) -> dict[str, Any]:
+    said = {"schema": "dynamo.request.trace.v1", "event_type": kind, "event_time_unix_ms": T0, "session_id": session}
+    parent = {} if above is None else {"parent_session_id": above}
+    return {**said, **parent, "tool": {"tool_call_id": call, "tool_class": "search", **tool}}
+
+
+def as_dynamo_writes(record: dict[str, Any]) -> dict[str, Any]:
+    if "session_id" not in record:
+        return record
+    names = ("session_id", "parent_session_id")
+    context = {name: record[name] for name in names if name in record}
+    rest = {name: value for name, value in record.items() if name not in names}
+    return rest | {"event_source": "harness", "agent_context": context}
+
+
+NESTED = [
+    event("tool_start", "c1", status="running", started_at_unix_ms=T0),
+    event("tool_end", "c1", at=T0 + 5, started_at_unix_ms=T0, ended_at_unix_ms=T0 + 5, status="succeeded"),
+    event("tool_end", "c1", at=T0 + 9, ended_at_unix_ms=T0 + 9, duration_ms=2.5),
+    event("tool_start", "open"),
+    event("tool_error", "c2", session="run-2", status="error", error_type="Timeout", output_bytes=3),
+]
+FLAT = [
+    flat("tool_end", "c1", "run-1", started_at_unix_ms=T0, ended_at_unix_ms=T0 + 3, tool_name_hash="ab"),
+    flat("tool_end", "c1", "run-1:child", "run-1", duration_ms=4.0),
+    flat("tool_end", "c1", "run-1:child:child", "run-1:child", ended_at_unix_ms=T0 + 5),
+]
+
+
+@pytest.mark.parametrize("records", [NESTED, FLAT], ids=["nested", "flat"])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_dynamos_own_file_of_the_same_tools_adds_none_twice(
+    tmp_path: Path, records: list[dict[str, Any]], at_once: bool
+) -> None:
+    store = tmp_path / "store"
+    with running(store) as relay, pushing(relay.endpoints[0].address) as [socket]:
+        for number, record in enumerate(records, 1):
+            socket.send_multipart(message(record, topic=b"agent-tool-events"))
+            if not at_once:
+                awaited(lambda: relay.counts.spans > 0 and relay.counts.messages == number)  # noqa: B023
+                time.sleep(0.05)
+        awaited(lambda: relay.counts.messages == len(records))
+    of_relay = spans_by_id(store)
+    lines = [json.dumps({"timestamp": 1, "event": as_dynamo_writes(record)}) for record in records]
+    (tmp_path / "trace.jsonl").write_text("\n".join(lines) + "\n")
+    command = [sys.executable, "-m", "otel_gym.cli", "import", "dynamo", str(tmp_path / "trace.jsonl")]
+    done = subprocess.run([*command, "--dir", str(store)], capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    assert "new span" not in done.stdout
+    assert spans_by_id(store) == of_relay
+    assert len([span for span in of_relay.values() if span.name.startswith("execute_tool")]) == 4 - (records is FLAT)
+
+
+def spans_by_id(directory: Path) -> dict[str, StoredSpan]:
+    store = Store(directory)
+    spans = [span for name in store.rollout_ids() for span in store.spans(name)]
+    return {span.span_id: replace(span, resource={}, origin=NO_ORIGIN, flags=0) for span in spans}

@@ -100,7 +100,7 @@ def _read_file(path: Path, trace: Trace, seen: set[str]) -> None:
         if not line.strip():
             continue
         try:
-            row = _row(line)
+            row = row_of(line)
         except DynamoRecordError as problem:
             damage.append(Damage(path, number, str(problem)))
             continue
@@ -135,7 +135,7 @@ def _said(path: Path, damage: list[Damage], found: int) -> Iterator[str]:
     yield str(Damage(path, 0, f"none of its {len(damage):,} lines is a record of Dynamo's: {problem}", cure))
 
 
-def _row(line: bytes) -> Row:
+def row_of(line: bytes) -> Row:
     """DynamoRecordError."""
     try:
         record = decode_record(line)

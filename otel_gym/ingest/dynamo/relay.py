@@ -123,7 +123,7 @@ class ToolEventRelay:
         self._note(self._store.write())
 
     def _note(self, failed: OSError | None) -> None:
-        self.counts.spans = self._store.spans
+        self.counts.spans = self._store.tools
         if failed is not None and self.counts.failed is None:
             self._say(f"the store cannot be written: {failed.strerror}; it is tried again with what comes next")
         self.counts.failed = None if failed is None else failed.strerror

@@ -1,15 +1,16 @@
-"""Tool events, taken one by one → spans in the store's live files, under the ids that an import gives them."""
+"""Tool events, taken one by one → spans in the store's live files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from otel_gym.ingest.dynamo.open_spans import OpenSpans
-from otel_gym.ingest.dynamo.tool_calls import ToolCalls
-from otel_gym.ingest.dynamo.tool_rollouts import rollouts_of_tools
+import msgspec
+
+from otel_gym.ingest.dynamo.live_spans import LiveSpans
+from otel_gym.ingest.dynamo.reading import row_of
+from otel_gym.ingest.dynamo.tool_frames import Refusal, RefusedError
 from otel_gym.ingest.otlp.filing import Filed
 from otel_gym.ingest.otlp.lines import Lines
-from otel_gym.ingest.spans import stored_spans
 from otel_gym.records.dynamo import DynamoRecord
 from otel_gym.settings import Settings
 from otel_gym.store.writer import StoreWriter
@@ -18,40 +19,36 @@ from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.sealing import Sealer
 
 SERVICE = "otel-gym-relay"
-_OPERATION, _EXECUTE_TOOL = "gen_ai.operation.name", "execute_tool"
 
 
 class ToolStore:
     """``add`` events, then ``write`` them. Rollouts and agents stand open in the store until ``close``."""
 
     def __init__(self, directory: Path, settings: Settings) -> None:
-        self._run_id = settings.run_id
-        self._policy = content_policy_from(settings, messages=True)
         self._writer = StoreWriter(directory, SERVICE, sync=settings.syncs)
         self._lines = Lines(self._writer)
         self._sealer = Sealer(directory, settings.seal_after_s) if settings.format == "parquet" else None
-        self._calls = ToolCalls()
-        self._open = OpenSpans(directory)
+        self._spans = LiveSpans(directory, settings.run_id, content_policy_from(settings, messages=True))
         self._refused = 0
 
     @property
-    def spans(self) -> int:
-        """Tools that were told of."""
-        return self._calls.number
+    def tools(self) -> int:
+        """How many were told of."""
+        return self._spans.tools
 
     def add(self, record: DynamoRecord) -> None:
         """RefusedError for a duplicate."""
-        self._calls.take(record)
+        line = msgspec.json.encode(record)
+        if not self._spans.take(line, row_of(line)):
+            raise RefusedError(Refusal.DUPLICATE, f"a {record.event_type} says what another one said")
 
     def write(self) -> OSError | None:
         """What was added since. What cannot be written is tried again the next time."""
-        changed = self._calls.changed()
-        for rollout in rollouts_of_tools(changed.values()):
-            for span in stored_spans(rollout, self._run_id, self._policy):
-                self._add(Filed(rollout.identity_id, span))
-        failed = self._written()
-        if failed is not None:
-            self._calls.again(changed)
+        failed = self._write(self._spans.changed())
+        if failed is None:
+            self._spans.written()
+        else:
+            self._spans.failed()
         return failed
 
     def keep_house(self, refused: int) -> None:
@@ -69,22 +66,15 @@ class ToolStore:
     def close(self, refused: int) -> OSError | None:
         """Ends the rollouts and agents with the last that was told of them."""
         failed = self.write()
-        for filed in self._open.ended():
-            self._lines.add(filed)
-        failed = self._written() or failed
+        failed = self._write(self._spans.ended()) or failed
         self.keep_house(refused)
         if self._sealer is not None:
             self._sealer.finish(self._writer.name)
         return failed
 
-    def _written(self) -> OSError | None:
-        return next(iter(self._lines.write().values()), None)
-
-    def _add(self, filed: Filed) -> None:
-        if self._sealer is not None:
-            self._sealer.written(filed.rollout_id)
-        if filed.span.attributes.get(_OPERATION) == _EXECUTE_TOOL:
+    def _write(self, spans: list[Filed]) -> OSError | None:
+        for filed in spans:
             self._lines.add(filed)
-            return
-        for line in self._open.extend(filed):
-            self._lines.add(line)
+            if self._sealer is not None:
+                self._sealer.written(filed.rollout_id)
+        return next(iter(self._lines.write().values()), None)
