@@ -21,7 +21,18 @@ from otel_gym.cli.common import (
     say,
 )
 from otel_gym.cli.formats import counted
-from otel_gym.cli.traces import TraceArgs, WantedTrace, WholeRun, checked_rows, write_wanted
+from otel_gym.cli.traces import (
+    Markers,
+    NoStages,
+    SeparateStages,
+    TraceArgs,
+    WantedTrace,
+    WholeRun,
+    checked_rows,
+    wanted_stages,
+    write_dynamo,
+    write_wanted,
+)
 from otel_gym.cli.writing import not_written, write_files
 from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.views.attempts import LaterAttempts, counting_rollouts
@@ -256,15 +267,34 @@ Http = Annotated[bool, typer.Option("--http", help="Also the spans of HTTP serve
 def perfetto(
     rollouts: Rollouts = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="File to write: .pftrace or .json, also with .gz.")
-    ] = Path("rollouts.pftrace"),
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="File to write: .pftrace or .json, also with .gz.  [default: rollouts.pftrace; dynamo.json]",
+            show_default=False,
+        ),
+    ] = None,
     args: TraceArgs = "full",
     http: Http = False,
+    no_stages: NoStages = False,
+    separate_stages: SeparateStages = False,
+    markers: Markers = True,
     whole_run: WholeRun = False,
     rows: Annotated[
         str | None,
         typer.Option(
             "--rows", help="Rows of --overview.  [default: rollout]", metavar="rollout|worker", show_default=False
+        ),
+    ] = None,
+    dynamo: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--dynamo",
+            metavar="PATH",
+            help="Of trace files of Dynamo's instead, without a store: a file, folder or glob; may be repeated.",
+            show_default=False,
         ),
     ] = None,
     directory: Directory = None,
@@ -280,9 +310,16 @@ def perfetto(
     Example:
         otel-gym export perfetto 2-0 -o 2-0.pftrace
         otel-gym export perfetto --run latest --overview -o run.pftrace.gz
+        otel-gym export perfetto --dynamo trace.000000.jsonl.gz -o trace.json
     """
+    stages = wanted_stages(no_stages, separate_stages, markers)
+    if dynamo:
+        if rollouts or run is not None or whole_run or http or directory is not None:
+            raise CommandError("--dynamo reads no store: leave out rollouts, --run, --dir, --overview and --http")
+        raise typer.Exit(write_dynamo(dynamo, output or Path("dynamo.json"), stages))
+    output = output or Path("rollouts.pftrace")
     store = open_store(directory)
-    wanted = WantedTrace(rollouts or [], run, args, http=http, rows=checked_rows(rows, whole_run))
+    wanted = WantedTrace(rollouts or [], run, args, http=http, rows=checked_rows(rows, whole_run), stages=stages)
     number = write_wanted(store, wanted, output)
     say(f"{counted(number, 'run' if whole_run else 'rollout')} written to {output}")
     return store

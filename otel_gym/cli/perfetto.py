@@ -11,7 +11,19 @@ from typing import Annotated
 import typer
 
 from otel_gym.cli.common import CommandError, Directory, Run, open_store, said_failures, say, say_damage
-from otel_gym.cli.traces import Http, TraceArgs, WantedTrace, WholeRun, checked_rows, write_wanted
+from otel_gym.cli.traces import (
+    Http,
+    Markers,
+    NoStages,
+    SeparateStages,
+    TraceArgs,
+    WantedTrace,
+    WholeRun,
+    checked_rows,
+    wanted_stages,
+    write_dynamo,
+    write_wanted,
+)
 from otel_gym.cli.writing import tidied_when_ended
 from otel_gym.store.reader import Store
 
@@ -20,13 +32,17 @@ def perfetto(
     rollouts: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[[RUN/]ROLLOUT]...|FILE",
-            help="The rollouts to show, or a trace that was exported; default: what counts in the store.",
+            metavar="[[RUN/]ROLLOUT]...|FILE...",
+            help="The rollouts to show, a trace that was exported, or trace files of Dynamo's; default: what counts in "
+            "the store.",
             show_default=False,
         ),
     ] = None,
     args: TraceArgs = "full",
     http: Http = False,
+    no_stages: NoStages = False,
+    separate_stages: SeparateStages = False,
+    markers: Markers = True,
     whole_run: WholeRun = False,
     online: Annotated[
         bool, typer.Option("--online", help="In the public UI at ui.perfetto.dev, which reads the trace from here.")
@@ -54,6 +70,7 @@ def perfetto(
         otel-gym perfetto 2-0
         otel-gym perfetto --run latest --overview --stay
         otel-gym perfetto run.pftrace --online
+        otel-gym perfetto trace.000000.jsonl.gz
         otel-gym perfetto 2-0 --print-url --port 8080
     """
     # A web server is slow to load.
@@ -69,8 +86,14 @@ def perfetto(
             raise CommandError(f"the public UI reads from port {ONLINE_PORT} alone; leave --port out")
         try:
             check_ui(online=online)
-            wanted = WantedTrace(rollouts or [], run, args, http, checked_rows(None, whole_run))
-            trace, store = _trace(wanted, directory, Path(folder))
+            stages = wanted_stages(no_stages, separate_stages, markers)
+            wanted = WantedTrace(rollouts or [], run, args, http, checked_rows(None, whole_run), stages)
+            code = 0
+            if wanted.rollouts and all(map(_is_dynamo_name, wanted.rollouts)):
+                trace, store = Path(folder) / "trace.json", None
+                code = write_dynamo([Path(name) for name in wanted.rollouts], trace, stages, "shown")
+            else:
+                trace, store = _trace(wanted, directory, Path(folder))
             listener = listen("127.0.0.1", ONLINE_PORT if online else port)
         except (UiMissingError, ListenError) as error:
             raise CommandError(str(error)) from None
@@ -80,6 +103,8 @@ def perfetto(
         serve_trace(app, listener, None if print_url else lambda: _open_browser(url))
         if store is not None:
             say_damage(store)
+        if code:
+            raise typer.Exit(code)
 
 
 def _trace(wanted: WantedTrace, directory: Path | None, folder: Path) -> tuple[Path, Store | None]:
@@ -96,6 +121,10 @@ def _trace(wanted: WantedTrace, directory: Path | None, folder: Path) -> tuple[P
     store = open_store(directory)
     write_wanted(store, wanted, trace)
     return trace, store
+
+
+def _is_dynamo_name(name: str) -> bool:
+    return name.endswith((".jsonl", ".jsonl.gz"))
 
 
 def _open_browser(url: str) -> None:

@@ -230,6 +230,8 @@ def _without_odd(said: dict[str, Any], struct: type[msgspec.Struct]) -> dict[str
         inner = next((one for one in getattr(field.type, "__args__", ()) if _is_struct(one)), None)
         if inner is not None and isinstance(value, dict):
             value = _without_odd(value, inner)
+        elif inner is not None and isinstance(value, list):  # each keeps its place
+            value = [_without_odd(item, inner) if isinstance(item, dict) else {} for item in value]
         try:
             msgspec.convert(value, field.type)
         except msgspec.ValidationError:

@@ -13,7 +13,7 @@ from otel_gym.views.perfetto.shapes import Counter, Instant, Lane, Process, Slic
 
 # No part has more of them, and a number of a process has 32 bits.
 PROCESSES_A_PART = 1_000_000
-_FIRST_TID = 1_000_000  # a thread with the number of its process would be taken for its main thread
+FIRST_TID = 1_000_000  # a thread with the number of its process would be taken for its main thread
 _BATCH = 1024
 # 52 days; a double of as many microseconds still tells apart what is a nanosecond apart.
 _EXACT_NS = 2**52
@@ -39,7 +39,7 @@ class ChromeJsonWriter:
     def __init__(self, write: Callable[[bytes], Any], base_ns: int, part: int = 0) -> None:
         self._write = write
         self._base_ns = base_ns
-        self._tids = _FIRST_TID
+        self._tids = FIRST_TID
         self._pid = part * PROCESSES_A_PART
         self._lines: list[str] = []
         self._is_first = True
@@ -53,7 +53,7 @@ class ChromeJsonWriter:
         if start_ns is not None and start_ns < self._base_ns:
             raise StartsTooEarlyError(start_ns)
         self._pid += 1
-        self._tids = _FIRST_TID
+        self._tids = FIRST_TID
         self._about("process_name", "name", process.name, 0)
         self._about("process_sort_index", "sort_index", self._pid, 0)
         self._tracks(process.tracks, "")

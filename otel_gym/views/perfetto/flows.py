@@ -12,9 +12,10 @@ from otel_gym import conventions as names
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.views.agent_tree import CALL_ID, is_agent, text_of
 from otel_gym.views.perfetto.shapes import MODEL, TOOL, Slice
+from otel_gym.views.perfetto.stages import FINISH_METADATA
 
 _RETRY_COUNT = names.REQUEST_HEADER + "x-stainless-retry-count"
-_ANSWERS = (names.OUTPUT_ITEMS, names.RESPONSE_BODY, "gen_ai.output.messages")
+_ANSWERS = (names.OUTPUT_ITEMS, names.RESPONSE_BODY, "gen_ai.output.messages", FINISH_METADATA)
 
 
 class FlowIds:

@@ -30,7 +30,7 @@ from otel_gym.views.perfetto.shapes import (
     Slice,
     Track,
 )
-from otel_gym.views.perfetto.stages import stages_of
+from otel_gym.views.perfetto.stages import WantedStages, add_finish_facts, open_tool_name, stages_of
 from otel_gym.views.rewards import reward_of
 
 # Category of a client's own span around a call: it stands with the calls, and is none of its own.
@@ -50,6 +50,7 @@ class Shown(msgspec.Struct, frozen=True):
 
     args: ArgsMode = "full"
     http: bool = False
+    stages: WantedStages = WantedStages()
 
 
 def processes_of(
@@ -204,10 +205,15 @@ class _Timeline:
             args["time_known"] = False
             _add_instant(self._instants.setdefault(track, []), Instant(name, span.start_ns, kind, args))
             return
+        open_tool = open_tool_name(span) if kind == TOOL else None
+        if open_tool is not None:
+            _add_instant(self._instants.setdefault(track, []), Instant(safe_text(open_tool), span.start_ns, kind, args))
+            return
         if span.end_ns is None:
             args["unfinished"] = True
         if self._shown.args != "none" and kind in (MODEL, TOOL):
             args["agent"] = place.group.name or "main"
+            add_finish_facts(span, args)
             if place.step is not None:
                 args["step"] = place.step
         is_outer = kind == MODEL and ids_of(span) not in self._calls  # a client's own span of a call that was captured
@@ -222,9 +228,7 @@ class _Timeline:
             place.group.take(span, made, kind)
 
     def _tracks_of(self, group: Group) -> list[Track]:
-        for call in group.calls:
-            if not call.slice.children:
-                call.slice.children += stages_of(call.span, call.slice)
+        stages = self._stages_of(group)
         tracks = []
         for kind in _ORDER:
             key = (id(group), kind)
@@ -232,10 +236,28 @@ class _Timeline:
             instants = self._instants.get(key, [])
             if lanes or instants:
                 tracks.append(Track(kind, lanes + instants))
+            if kind == MODEL and stages:
+                tracks.append(Track("stages", stages))
         counters = counters_of_group(group.calls, self._end_ns)
         if counters:
             tracks.append(Track("context", counters=counters))
         return tracks
+
+    def _stages_of(self, group: Group) -> list[Lane]:
+        """Puts stages below their calls; returns those that are wanted apart, in lanes as their calls."""
+        apart: dict[int, Lane] = {}
+        for call in group.calls:
+            made = call.slice
+            if made.children:
+                continue
+            for stage in stages_of(call.span, made, self._shown.stages):
+                if isinstance(stage, Instant) and not made.start_ns <= stage.time_ns <= made.end_ns:
+                    _add_instant(self._instants.setdefault((id(group), MODEL), []), stage)
+                elif self._shown.stages.apart:
+                    apart.setdefault(made.lane, []).append(stage)
+                else:
+                    made.children.append(stage)
+        return [apart[lane] for lane in sorted(apart)]
 
 
 def _add_instant(lanes: list[Lane], new: Instant) -> None:

@@ -1,0 +1,76 @@
+"""When what a record of Dynamo's tells of began and ended, as Dynamo's own converter reads it. UTC nanoseconds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_NS_OF_MS = 10**6
+_LAST_NS = 2**63
+_LAST_MS = _LAST_NS // _NS_OF_MS
+
+
+class Stages(NamedTuple):
+    """Ends of the stages of a request, in ns after its start: wait from 0, prefill from there, decode to the end.
+
+    A stage that has no length was not told of. ``decode_from`` is None where the first token is not known.
+    """
+
+    wait_end: int
+    prefill_end: int
+    decode_from: int | None
+
+
+def moment_ns(time_ms: int | None) -> int | None:
+    """A UNIX time of a record; None where it gives none that can be."""
+    return time_ms * _NS_OF_MS if time_ms is not None and 0 < time_ms <= _LAST_MS else None
+
+
+def request_times(received_ms: int | None, event_ms: int | None, total_ms: float | None) -> tuple[int, int] | None:
+    """From received to finished; where one of them is missing, the record's own time stands for it."""
+    start_ns = moment_ns(received_ms)
+    if start_ns is None:
+        start_ns = moment_ns(event_ms)
+        if start_ns is None:
+            return None
+    if total_ms is not None and 0 <= total_ms <= _LAST_MS:
+        end_ns = start_ns + round(total_ms * 1e6)
+        return start_ns, end_ns if end_ns < _LAST_NS else start_ns
+    return start_ns, max(start_ns, moment_ns(event_ms) or start_ns)
+
+
+def stages(took_ns: int, wait_ms: float | None, prefill_ms: float | None, ttft_ms: float | None) -> Stages:
+    """The wait and then the prefill end at the first token at the latest, or where that is unknown at the end."""
+    first_ns = took_ns if ttft_ms is None else _within(round(ttft_ms * 1e6), took_ns)
+    wait_end = 0 if wait_ms is None else _within(round(wait_ms * 1e6), first_ns)
+    prefill_end = wait_end if prefill_ms is None else wait_end + _within(round(prefill_ms * 1e6), first_ns - wait_end)
+    return Stages(wait_end, prefill_end, None if ttft_ms is None else first_ns)
+
+
+def _within(time_ns: int, last_ns: int) -> int:
+    if time_ns > last_ns:
+        return last_ns
+    return time_ns if time_ns > 0 else 0
+
+
+def tool_times(
+    started_ms: int | None, ended_ms: int | None, duration_ms: float | None, event_ms: int | None, begun_ms: int | None
+) -> tuple[int, int] | None:
+    """Of a tool that has ended, by what its last record says; ``begun_ms`` is what the record of its start does.
+
+    Both times of the last record count most; then its start, or its end, with the duration; then ``begun_ms``. None
+    where they contradict each other, and where there is an end alone.
+    """
+    started_ns, ended_ns = moment_ns(started_ms), moment_ns(ended_ms)
+    if started_ns is not None and ended_ns is not None and ended_ns >= started_ns:
+        return started_ns, ended_ns
+    end_ns = ended_ns or moment_ns(event_ms)
+    if duration_ms is not None and 0 < duration_ms <= _LAST_MS:
+        took_ns = round(duration_ms * 1e6)
+        if started_ns is not None:
+            return started_ns, min(started_ns + took_ns, _LAST_NS - 1)
+        if end_ns is not None and end_ns > took_ns:
+            return end_ns - took_ns, end_ns
+    begun_ns = moment_ns(begun_ms)
+    if begun_ns is not None and end_ns is not None and end_ns >= begun_ns:
+        return begun_ns, end_ns
+    return None
