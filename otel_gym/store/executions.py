@@ -83,8 +83,11 @@ def executions_of(spans: Sequence[StoredSpan]) -> Executions:
 
 def by_run(spans: Sequence[StoredSpan]) -> dict[str | None, list[StoredSpan]]:
     """The spans of one rollout id, each run apart, in the order given; under None those that no run can be told of."""
+    named = {span.run_id for span in spans}
+    if len(named) == 1:
+        return {named.pop(): list(spans)}
     without_run = [span for span in spans if span.run_id is None]
-    named = {span.run_id for span in spans} - {None}
+    named.discard(None)
     given = _runs_given(without_run, spans, named) if without_run and named else {}
     runs: dict[str | None, list[StoredSpan]] = {}
     for span in spans:

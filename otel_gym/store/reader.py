@@ -227,10 +227,10 @@ class Store:
                 known = by_id.get(ids)
                 if known is None or completeness(span) >= completeness(known):
                     by_id[ids] = span
-        return sorted(by_id.values(), key=_order)
+        return sorted(by_id.values(), key=span_order)
 
 
-def _order(span: StoredSpan) -> tuple[int, str]:
+def span_order(span: StoredSpan) -> tuple[int, str]:
     return span.start_ns, span.span_id
 
 

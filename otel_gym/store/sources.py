@@ -278,7 +278,7 @@ class ParquetFiles:
 def sealed_spans(spans: Iterable[StoredSpan], path: Path, blobs: BlobStore, report: Report) -> Iterator[StoredSpan]:
     """Spans of the sealed form with their media at hand; what is known to be missing of their bodies is reported."""
     for span in spans:
-        _report_gaps(media_at_hand(span, blobs), path, report)
+        report_gaps(media_at_hand(span, blobs), path, report)
         if _GAP in span.attributes:
             report(_body_missing(path, f"span {span.span_id}: {span.attributes[_GAP]}"))
         yield span
@@ -298,11 +298,11 @@ def with_whole_requests(
     store in which media may lie; what cannot be put together is reported.
     """
     spans = list(spans)
-    _report_gaps(whole_requests(spans, None if directory is None else BlobStore(directory)), path, report)
+    report_gaps(whole_requests(spans, None if directory is None else BlobStore(directory)), path, report)
     return spans
 
 
-def _report_gaps(gaps: Iterable[Gap], path: Path, report: Report) -> None:
+def report_gaps(gaps: Iterable[Gap], path: Path, report: Report) -> None:
     for gap in gaps:
         report(_body_missing(path, str(gap)))
 
