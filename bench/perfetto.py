@@ -128,9 +128,9 @@ def run(path: Path, form: str) -> dict[str, float]:
     seconds = time.perf_counter() - began
     own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     worked = time.process_time() - worked + children.ru_utime + children.ru_stime
-    # Each of the processes that run at once may be as large as the largest.
+    # Each of the others may be as large as the largest of them.
     workers = 1 if form == "read" else workers
-    peak = (own.ru_maxrss + (workers * children.ru_maxrss if workers > 1 else 0)) / 1024
+    peak = (own.ru_maxrss + (workers - 1) * children.ru_maxrss) / 1024
     return {"seconds": seconds, "worked": worked, "peak": peak, "workers": workers}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from otel_gym.identity import RolloutIndices, indices_from_rollout_id
 from otel_gym.store.reader import RolloutSpans, Store
@@ -20,10 +20,11 @@ def counting_rollouts(
 class LaterAttempts:
     """Which attempts of a task's rollout a store holds. Only those folders are read that may hold a later one."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, rollout_ids: Sequence[str] | None = None) -> None:
+        """``rollout_ids`` are those of the store, where they are known."""
         self._store = store
         self._attempts: dict[tuple[int, int], list[tuple[int, str]]] = {}
-        for rollout_id in store.rollout_ids():
+        for rollout_id in store.rollout_ids() if rollout_ids is None else rollout_ids:
             indices = indices_from_rollout_id(rollout_id)
             if indices is not None:
                 self._attempts.setdefault(_place(indices), []).append((indices.attempt, rollout_id))

@@ -1,4 +1,8 @@
-"""One trace of a large store, by several processes: each writes rollouts that follow on each other, to be joined."""
+"""One trace of a large store, by several processes: each writes rollouts that follow on each other, to be joined.
+
+This process is one of them. It writes into the trace from its beginning on, the others write parts of its end; where
+they meet, what they wrote is put behind.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
-from typing import IO
+from typing import IO, Any
 
-from otel_gym.store.reader import Damage, RolloutSpans, Store, open_store
+from otel_gym.store.plain_reader import PlainReader
+from otel_gym.store.reader import Damage, RolloutSpans, Store
 from otel_gym.store.starts import earliest_start
 from otel_gym.views.attempts import LaterAttempts, counting_rollouts
 from otel_gym.views.perfetto.chrome_json import ChromeJsonWriter, StartsTooEarlyError
@@ -28,11 +32,13 @@ from otel_gym.views.perfetto.export import first_start, is_json_name, opened, pr
 from otel_gym.views.perfetto.pftrace import PftraceWriter
 from otel_gym.views.perfetto.timeline import Shown
 
-# A process takes half a second to begin; fewer rollouts than these are sooner written by one.
+# A process takes a third of a second to begin; fewer rollouts than these are sooner written by one.
 _LEAST_ROLLOUTS = 1000
-_PARTS_EACH = 4
+# Of so many the last ones are waited for: two at most, which a process has begun and has next.
+_PARTS_EACH = 12
 # Each of them takes 75 MB, and 100 MB of a store of a hundred thousand rollouts.
 _MOST_WORKERS = 2
+_COPIED_BYTES = 1 << 20
 
 # How much earlier still another rollout may begin, where one began before what was taken for the first.
 _EARLIER_NS = 2 * 24 * 60 * 60 * 10**9
@@ -44,14 +50,12 @@ Runs = frozenset[str | None]
 class _Part:
     """``base_ns``: where the times of a JSON trace begin; None for Perfetto's own format."""
 
-    directory: Path
     rollout_ids: Sequence[str]
     runs: Runs | None
     first_run: str | None
     shown: Shown
     base_ns: int | None = None
     number: int = 0
-    path: Path = Path()
 
 
 def workers_for(store: Store) -> int:
@@ -76,71 +80,146 @@ def write_trace_of_store(
     ``steps`` is what the numbers of the parts are drawn through.
     """
     ids = store.rollout_ids()
-    first = next(_counting(store, LaterAttempts(store), ids, runs), None)
-    whole = _Part(store.directory, ids, runs, None if first is None else first.run_id, shown)
-    starts = [] if first is None else [first.spans[0].start_ns]
+    starts: list[int] = []
 
-    def base_ns() -> int:
-        return first_start([*starts, earliest_start(store.directory, runs)])
+    def base_ns(first: RolloutSpans | None) -> int:
+        began = [] if first is None else [first.spans[0].start_ns]
+        return first_start([*starts, *began, earliest_start(store.directory, runs)])
 
-    while True:
-        try:
-            with opened(path, name) as file:
-                return _write_parts(whole, file, workers, steps, base_ns if is_json_name(name) else None)
-        except StartsTooEarlyError as early:
-            starts.append(early.start_ns - _EARLIER_NS)
+    with _Reading(store.directory, ids) as reading:
+        while True:
+            try:
+                with opened(path, name) as file, _others(store.directory, ids, workers - 1) as others:
+                    first = next(reading.counting(ids, runs), None)
+                    begin = base_ns(first) if is_json_name(name) else None
+                    whole = _Part(ids, runs, None if first is None else first.run_id, shown, begin)
+                    return _write_parts(whole, _Joined(file, begin is not None), reading, others, steps)
+            except StartsTooEarlyError as early:
+                starts.append(early.start_ns - _EARLIER_NS)
 
 
 def _write_parts(
-    whole: _Part,
-    file: IO[bytes],
-    workers: int,
-    steps: Callable[[Sequence[int]], Iterator[int]],
-    base_ns: Callable[[], int] | None,
+    whole: _Part, joined: _Joined, reading: _Reading, others: _Others, steps: Callable[[Sequence[int]], Iterator[int]]
 ) -> tuple[int, list[Damage]]:
-    """``base_ns`` tells where a JSON trace begins; it is asked while the processes start."""
     number, damage = 0, dict[Damage, None]()
-    before, between, behind = (b"", b"", b"") if base_ns is None else (b"\n", b",\n", b"\n]\n")
-    file.write(b"" if base_ns is None else b"[")
+    parts = list(_parts_of(whole, _PARTS_EACH * (others.number + 1)))
+    with _beginning_processes():
+        waiting = [others.submit(part) for part in reversed(parts)][::-1]
+    for place in steps(range(len(parts))):
+        joined.begin_part()
+        if waiting[place].cancel():
+            number += reading.write(parts[place], joined.write)
+            continue
+        written, found, path = waiting[place].result()
+        number += written
+        damage |= dict.fromkeys(found)  # a process tells of all that it met in its parts so far
+        joined.copy(path)
+    joined.end()
+    return number, list(damage | dict.fromkeys(reading.damage))
+
+
+def _parts_of(whole: _Part, most: int) -> Iterator[_Part]:
+    size = -(-len(whole.rollout_ids) // most)
+    for number, at in enumerate(range(0, len(whole.rollout_ids), size)):
+        yield replace(whole, rollout_ids=whole.rollout_ids[at : at + size], number=number)
+
+
+class _Joined:
+    """A trace, as parts are written into it one behind the other; some of them may be empty."""
+
+    def __init__(self, file: IO[bytes], is_json: bool) -> None:
+        self._file = file
+        self._before, self._between, self._behind = (b"[\n", b",\n", b"\n]\n") if is_json else (b"", b"", b"")
+        self._is_empty = self._has_begun = True
+
+    def begin_part(self) -> None:
+        self._has_begun = False
+
+    def write(self, content: bytes) -> None:
+        if content and not self._has_begun:
+            self._file.write(self._before if self._is_empty else self._between)
+            self._is_empty, self._has_begun = False, True
+        self._file.write(content)
+
+    def copy(self, path: Path) -> None:
+        with path.open("rb") as part:
+            while content := part.read(_COPIED_BYTES):
+                self.write(content)
+        path.unlink()
+
+    def end(self) -> None:
+        self._file.write(self._before * self._is_empty + self._behind)
+
+
+class _Reading:
+    """A store as one process reads it for its parts."""
+
+    def __init__(self, directory: Path, rollout_ids: Sequence[str]) -> None:
+        self._store = PlainReader(directory)
+        self._attempts = LaterAttempts(self._store, rollout_ids)
+        self._collected = gc.isenabled()
+
+    def __enter__(self) -> _Reading:
+        gc.disable()  # spans and slices are no cycles
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._collected:
+            gc.enable()
+
+    @property
+    def damage(self) -> list[Damage]:
+        return self._store.damage
+
+    def counting(self, rollout_ids: Sequence[str], runs: Runs | None) -> Iterator[RolloutSpans]:
+        selected = (
+            rollout
+            for rollout_id in rollout_ids
+            for rollout in self._store.rollouts(rollout_id)
+            if runs is None or rollout.run_id in runs
+        )
+        return counting_rollouts(selected, self._attempts, named=False)
+
+    def write(self, part: _Part, write: Callable[[bytes], Any]) -> int:
+        """Returns the number of processes."""
+        counting = self.counting(part.rollout_ids, part.runs)
+        made = processes(counting, part.shown, part=part.number, first_run=(part.first_run,))
+        if part.base_ns is None:
+            return write_processes(PftraceWriter(write, part.number), made)
+        return write_processes(ChromeJsonWriter(write, part.base_ns, part.number), made)
+
+
+_Written = tuple[int, list[Damage], Path]
+
+
+class _Others:
+    """The other processes, which write parts into files of ``folder``."""
+
+    def __init__(self, pool: ProcessPoolExecutor, number: int) -> None:
+        self._pool = pool
+        self.number = number
+
+    def submit(self, part: _Part) -> Future[_Written]:
+        return self._pool.submit(_write_part, part)
+
+
+@contextmanager
+def _others(directory: Path, rollout_ids: Sequence[str], number: int) -> Iterator[_Others]:
     context = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory(prefix="otel_gym_trace_") as folder,
-        ProcessPoolExecutor(workers, context, _end_with_parent, (Path(folder),)) as pool,
+        ProcessPoolExecutor(number, context, _begin, (directory, rollout_ids, Path(folder))) as pool,
     ):
-        waiting: list[Future[tuple[int, list[Damage]]]] = []
         try:
             with _beginning_processes():
-                for _ in range(workers):
-                    pool.submit(_open, whole.directory)
-            if base_ns is not None:
-                whole = replace(whole, base_ns=base_ns())
-            parts = list(_parts_of(whole, workers * _PARTS_EACH, Path(folder)))
-            with _beginning_processes():
-                waiting += [pool.submit(_write_part, part) for part in parts]
-            for place in steps(range(len(parts))):
-                written, found = waiting[place].result()
-                number += written
-                damage |= dict.fromkeys(found)  # a process tells of all that it met in its parts so far
-                with parts[place].path.open("rb") as part:
-                    if parts[place].path.stat().st_size:
-                        file.write(before)
-                        before = between
-                    shutil.copyfileobj(part, file, 1 << 20)
-                parts[place].path.unlink()
+                for _ in range(number):
+                    pool.submit(_is_there)
+            yield _Others(pool, number)
         except BaseException:
             for child in multiprocessing.active_children():
                 child.terminate()
             pool.shutdown(cancel_futures=True)
             raise
-    file.write(behind)
-    return number, list(damage)
-
-
-def _parts_of(whole: _Part, most: int, folder: Path) -> Iterator[_Part]:
-    size = -(-len(whole.rollout_ids) // most)
-    for number, at in enumerate(range(0, len(whole.rollout_ids), size)):
-        ids = whole.rollout_ids[at : at + size]
-        yield replace(whole, rollout_ids=ids, number=number, path=folder / str(number))
 
 
 @contextmanager
@@ -168,11 +247,28 @@ def _ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def _end_with_parent(folder: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """What a process that writes parts was begun with."""
+
+    reading: _Reading
+    folder: Path
+
+
+_here: _Here
+
+
+def _begin(directory: Path, rollout_ids: Sequence[str], folder: Path) -> None:
     """Makes this process end, and take the parts with it, if its parent is killed: nobody else would tell it to."""
+    global _here
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_wait_for_end_of, args=(parent, folder), daemon=True).start()
+    _here = _Here(_Reading(directory, rollout_ids).__enter__(), folder)
+
+
+def _is_there() -> None:
+    """What each process begins with."""
 
 
 def _wait_for_end_of(parent: BaseProcess, folder: Path) -> None:
@@ -181,37 +277,7 @@ def _wait_for_end_of(parent: BaseProcess, folder: Path) -> None:
     os._exit(1)
 
 
-@lru_cache(maxsize=1)
-def _store_at(directory: Path) -> tuple[Store, LaterAttempts]:
-    """Opened once in each process, whatever the number of its parts."""
-    gc.disable()  # spans and slices are no cycles
-    store = open_store(directory)
-    return store, LaterAttempts(store)
-
-
-def _open(directory: Path) -> None:
-    """What each process begins with."""
-    _store_at(directory)
-
-
-def _write_part(part: _Part) -> tuple[int, list[Damage]]:
-    store, attempts = _store_at(part.directory)
-    counting = _counting(store, attempts, part.rollout_ids, part.runs)
-    made = processes(counting, part.shown, part=part.number, first_run=(part.first_run,))
-    with part.path.open("wb") as file:
-        if part.base_ns is None:
-            return write_processes(PftraceWriter(file.write, part.number), made), store.damage
-        writer = ChromeJsonWriter(file.write, part.base_ns, part.number)
-        return write_processes(writer, made), store.damage
-
-
-def _counting(
-    store: Store, attempts: LaterAttempts, rollout_ids: Sequence[str], runs: Runs | None
-) -> Iterator[RolloutSpans]:
-    selected = (
-        rollout
-        for rollout_id in rollout_ids
-        for rollout in store.rollouts(rollout_id)
-        if runs is None or rollout.run_id in runs
-    )
-    return counting_rollouts(selected, attempts, named=False)
+def _write_part(part: _Part) -> _Written:
+    path = _here.folder / str(part.number)
+    with path.open("wb") as file:
+        return _here.reading.write(part, file.write), _here.reading.damage, path
