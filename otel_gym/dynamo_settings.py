@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 AGENT_TRACE: Final = "dynamo.agent.trace.v1"
 REQUEST_TRACE: Final = "dynamo.request.trace.v1"
@@ -201,3 +201,24 @@ class _Reader:
 
 def _words(text: str) -> list[str]:
     return [word for word in (each.strip().lower() for each in text.split(",")) if word]
+
+
+# What Dynamo 1.3 and newer ask for where no topic is set; before, any was taken.
+DEFAULT_TOPIC = "agent-tool-events"
+
+
+class ToolEvents(NamedTuple):
+    """Where Dynamo binds for the tool events of a schema. ``topic`` None: not set."""
+
+    schema: str
+    endpoint: str
+    topic: str | None
+
+
+def read_tool_events(environ: Mapping[str, str]) -> list[ToolEvents]:
+    """One for each schema whose endpoint is set."""
+    return [
+        ToolEvents(schema, endpoint, environ.get(f"{prefix}_TOOL_EVENTS_ZMQ_TOPIC") or None)
+        for prefix, schema in ((_AGENT, AGENT_TRACE), (_REQUEST, REQUEST_TRACE))
+        if (endpoint := environ.get(f"{prefix}_TOOL_EVENTS_ZMQ_ENDPOINT"))
+    ]

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from opentelemetry.sdk.trace import ReadableSpan, Span
 
-from otel_gym.dynamo_settings import read_trace_settings
+from otel_gym.dynamo_settings import read_tool_events, read_trace_settings
 from otel_gym.settings import Settings, say_once
 from otel_gym.tracing.payloads import Payload
 
@@ -35,7 +35,12 @@ class _Registered(NamedTuple):
     made_by: str
 
 
-_SINKS = {"dynamo": _Registered(lambda environ: bool(read_trace_settings(environ)), "otel_gym.views.dynamo.live:sinks")}
+_SINKS = {
+    "dynamo": _Registered(lambda environ: bool(read_trace_settings(environ)), "otel_gym.views.dynamo.live:sinks"),
+    "dynamo tool events": _Registered(
+        lambda environ: bool(read_tool_events(environ)), "otel_gym.views.dynamo.publishing:sinks"
+    ),
+}
 
 
 def live_sinks(environ: Mapping[str, str], settings: Settings, count: Count) -> tuple[LiveSink, ...]:

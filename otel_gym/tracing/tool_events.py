@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
 from otel_gym.agent_identity import AgentContext
+from otel_gym.dynamo_settings import AGENT_TRACE, DEFAULT_TOPIC, REQUEST_TRACE
 from otel_gym.settings import say_once
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.worker_end import close_when_a_worker_ends
@@ -26,8 +27,6 @@ from otel_gym.tracing.worker_end import close_when_a_worker_ends
 Shape = Literal["nested", "flat"]
 Status = Literal["running", "succeeded", "error", "cancelled"]
 
-# What Dynamo 1.3 and newer take where no topic is set; older ones take any.
-DEFAULT_TOPIC = "agent-tool-events"
 DEFAULT_QUEUE_SIZE = 10_000
 CLOSE_TIMEOUT_S = 2.0
 # The same bound as the receiver's.
@@ -79,6 +78,8 @@ class ToolEventPublisher:
         self._topic = topic.encode()
         self._record_of = _SHAPES[shape]
         self._queue_size = queue_size
+        # Here, and not on the thread: a process that forks while a thread imports has half a module in its child.
+        self._zmq = _zmq()
         self._reset()
         _publishers.add(self)
 
@@ -148,20 +149,33 @@ class ToolEventPublisher:
         }
         self._publish("tool_error", context, tool_call_id, tool_class, ended_at_unix_ms, tool)
 
+    def send(self, record: dict[str, Any]) -> None:
+        """A whole record, in the publisher's shape."""
+        try:
+            self._queue_message(record)
+        except Exception:
+            self.dropped[NOT_ENCODED] += 1
+            log_once("a tool event could not be made, and is not sent")
+
+    def flush(self, timeout_s: float) -> bool:
+        """Waits until what came is handed to ZeroMQ; False if the time ran out first."""
+        with self._condition:
+            return self._condition.wait_for(lambda: not self._queue, max(0.0, timeout_s))
+
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
-        """Sends what waits, within the time; False if that ran out first. What comes later is dropped."""
+        """Sends what waits, within the time; False if not all could be sent. What comes later is dropped."""
         try:
             atexit.unregister(self._close_at_exit)
             with self._condition:
                 thread = self._thread
                 if self._deadline is None:
                     self._deadline = time.monotonic() + max(0.0, timeout_s)
-                self._condition.notify()
+                self._condition.notify_all()
             if thread is not None:
                 thread.join(timeout_s + 2 * _RETRY_MS / 1000)
                 if thread.is_alive():
                     return False
-            return not self.dropped[NOT_SENT]
+            return not (self.dropped[NOT_SENT] or self.dropped[NO_SOCKET])
         except Exception:
             log_once("a publisher of tool events could not be closed")
             return False
@@ -205,7 +219,7 @@ class ToolEventPublisher:
             self._queue.append(_Message(self._number, content))
             if self._thread is None:
                 self._thread = self._started()
-            self._condition.notify()
+            self._condition.notify_all()
 
     def _reason_to_drop(self, content: bytes) -> str | None:
         if not content:
@@ -224,10 +238,11 @@ class ToolEventPublisher:
         return thread
 
     def _run(self) -> None:
-        socket = context = None
+        zmq, context = self._zmq, None
+        if zmq is None:
+            self._drop_all(NO_SOCKET)
+            return
         try:
-            import zmq
-
             context = zmq.Context()
             socket = context.socket(zmq.PUSH)
             socket.setsockopt(zmq.SNDHWM, _HIGH_WATER_MARK)
@@ -238,15 +253,12 @@ class ToolEventPublisher:
                 socket.setsockopt(zmq.IPV6, 1)
             socket.connect(self.endpoint)
             self._send_all(socket, zmq.Again)
-        except ModuleNotFoundError:
-            say_once("tool events are not sent: ZeroMQ is a package of its own: pip install 'otel_gym[dynamo]'")
-            self._drop_all(NO_SOCKET)
         except Exception as error:
             say_once(f"tool events are not sent to {self.endpoint}: {error}")
             self._drop_all(NO_SOCKET)
         finally:
             if context is not None:
-                self._end(context, socket)
+                self._end(context)
 
     def _send_all(self, socket: Any, busy: type[Exception]) -> None:
         """Until it is closed, and nothing waits or the time is over."""
@@ -265,7 +277,9 @@ class ToolEventPublisher:
     def _next(self) -> _Message | None:
         with self._condition:
             self._condition.wait_for(lambda: self._queue or self._deadline is not None)
-            return self._queue.popleft() if self._queue else None
+            message = self._queue.popleft() if self._queue else None
+            self._condition.notify_all()
+            return message
 
     def _is_over(self) -> bool:
         return self._deadline is not None and time.monotonic() >= self._deadline
@@ -281,11 +295,21 @@ class ToolEventPublisher:
                     return
                 self._condition.wait_for(lambda: self._queue or self._deadline is not None)
 
-    def _end(self, context: Any, socket: Any) -> None:
+    def _end(self, context: Any) -> None:
         """What ZeroMQ has not sent yet may still go, until the time is over."""
         with suppress(Exception):
             rest_s = max(0.0, (self._deadline or 0.0) - time.monotonic())
             context.destroy(linger=int(rest_s * 1000))
+
+
+def _zmq() -> Any:
+    """None where it is not installed, which is said."""
+    try:
+        import zmq
+    except ImportError:
+        say_once("tool events are not sent: ZeroMQ is a package of its own: pip install 'otel_gym[dynamo]'")
+        return None
+    return zmq
 
 
 _publishers: weakref.WeakSet[ToolEventPublisher] = weakref.WeakSet()
@@ -312,7 +336,7 @@ def _nested(event_type: str, time_ms: int, context: AgentContext, tool: dict[str
     if context.parent_agent_id is not None:
         said["parent_trajectory_id"] = context.parent_agent_id
     return {
-        "schema": "dynamo.agent.trace.v1",
+        "schema": AGENT_TRACE,
         "event_type": event_type,
         "event_time_unix_ms": time_ms,
         "event_source": "harness",
@@ -330,7 +354,7 @@ def _flat(event_type: str, time_ms: int, context: AgentContext, tool: dict[str, 
     if context.agent_id is None:
         return None
     said: dict[str, Any] = {
-        "schema": "dynamo.request.trace.v1",
+        "schema": REQUEST_TRACE,
         "event_type": event_type,
         "event_time_unix_ms": time_ms,
         "session_id": context.agent_id,

@@ -39,6 +39,11 @@ COUNTED: dict[str, tuple[str, bool]] = {
         "spans came to `otel-gym receive` with ids or fields that are none, and are in no file; see to who sends them",
         True,
     ),
+    "dynamo_lost_tool_events": (
+        "tool events did not reach the endpoint of DYN_…_TOOL_EVENTS_ZMQ_ENDPOINT; is a Dynamo, or `otel-gym dynamo "
+        "relay`, bound there? The store has the tools",
+        False,
+    ),
     "refused_tool_events": (
         "messages came to `otel-gym dynamo relay` that are no tool events, and are in no file; it says the first of "
         "each kind",

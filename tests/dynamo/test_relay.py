@@ -9,62 +9,24 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import zmq
 
 from otel_gym.ingest.dynamo.endpoints import Endpoint, EndpointError, check_address, endpoints_of
 from otel_gym.ingest.dynamo.relay import ToolEventRelay
 from otel_gym.ingest.dynamo.tool_frames import Refusal
-from otel_gym.settings import read_settings
 from otel_gym.store.reader import Store
 from otel_gym.store.span import NO_ORIGIN, StoredSpan
+from tests.dynamo.relays import TIMEOUT_S, awaited, pushing, running, tools_of
 
-TIMEOUT_S = 120
 T0 = 1777312800000
-
-
-@contextmanager
-def running(directory: Path, address: str = "tcp://127.0.0.1:0", topic: str | None = None) -> Iterator[ToolEventRelay]:
-    """In a thread; at the end of the block it is stopped, and what came is written."""
-    said: list[str] = []
-    relay = ToolEventRelay(directory, read_settings({}), [Endpoint(address, topic)], said.append)
-    stopping = threading.Event()
-    thread = threading.Thread(target=relay.run, args=(stopping.is_set,))
-    thread.start()
-    try:
-        yield relay
-    finally:
-        stopping.set()
-        thread.join(TIMEOUT_S)
-        assert not thread.is_alive()
-
-
-@contextmanager
-def pushing(address: str, number: int = 1) -> Iterator[list[zmq.Socket[bytes]]]:
-    """Sockets that end when all is sent."""
-    context = zmq.Context()
-    sockets = [context.socket(zmq.PUSH) for _ in range(number)]
-    for socket in sockets:
-        socket.connect(address)
-    yield sockets
-    context.destroy(linger=TIMEOUT_S * 1000)
-
-
-def awaited(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert condition()
 
 
 def event(kind: str, call: str, session: str = "run-1", at: int = T0, **tool: Any) -> dict[str, Any]:
@@ -80,13 +42,6 @@ def event(kind: str, call: str, session: str = "run-1", at: int = T0, **tool: An
 
 def message(record: Any, number: int = 0, topic: bytes = b"") -> list[bytes]:
     return [topic, number.to_bytes(8, "big"), msgspec.msgpack.encode(record)]
-
-
-def tools_of(directory: Path) -> list[StoredSpan]:
-    store = Store(directory)
-    spans = [span for name in store.rollout_ids() for span in store.spans(name)]
-    assert store.damage == []
-    return [span for span in spans if span.name.startswith("execute_tool")]
 
 
 def sent(directory: Path, messages: Sequence[list[bytes]], **how: Any) -> ToolEventRelay:

@@ -7,14 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from otel_gym.ingest.dynamo.tool_frames import DEFAULT_TOPIC
+from otel_gym.dynamo_settings import DEFAULT_TOPIC, REQUEST_TRACE, read_tool_events
 
 # Which Dynamo has had as its default, and its documents bind.
 DEFAULT_ADDRESS = "tcp://127.0.0.1:20390"
-_ENDPOINT = "_TOOL_EVENTS_ZMQ_ENDPOINT"
-_TOPIC = "_TOOL_EVENTS_ZMQ_TOPIC"
-# With what Dynamo takes where no topic is set.
-_VARIABLES = {"DYN_AGENT_TRACE": None, "DYN_REQUEST_TRACE": DEFAULT_TOPIC}
 
 
 class EndpointError(ValueError):
@@ -40,14 +36,11 @@ def endpoints_of(addresses: Sequence[str], topic: str | None, environ: Mapping[s
     if addresses:
         return [Endpoint(address, topic) for address in dict.fromkeys(addresses)]
     found: dict[str, Endpoint] = {}
-    for begin, default in _VARIABLES.items():
-        address = environ.get(begin + _ENDPOINT)
-        if not address:
-            continue
-        said = topic or environ.get(begin + _TOPIC) or default
-        there = found.get(address)
+    for each in read_tool_events(environ):
+        said = topic or each.topic or (DEFAULT_TOPIC if each.schema == REQUEST_TRACE else None)
+        there = found.get(each.endpoint)
         # Bound once; where Dynamo's versions disagree on the topic, each shape follows its own.
-        found[address] = Endpoint(address, said if there is None or there.topic == said else None)
+        found[each.endpoint] = Endpoint(each.endpoint, said if there is None or there.topic == said else None)
     return list(found.values()) or [Endpoint(DEFAULT_ADDRESS, topic)]
 
 

@@ -14,10 +14,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from otel_gym.agent_identity import LEGACY_NAMES
+from otel_gym.dynamo_settings import DEFAULT_TOPIC
 from otel_gym.records.dynamo import AGENT_TRACE, REQUEST_TRACE, SCHEMAS, TOOL_STATUSES, DynamoRecord, ToolEvent
 
-# What Dynamo 1.3 and newer ask for where no topic is set; before, any was taken.
-DEFAULT_TOPIC = "agent-tool-events"
 _FRAMES = 3
 # A record has some hundred bytes.
 MOST_BYTES = 1024 * 1024

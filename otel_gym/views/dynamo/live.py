@@ -234,7 +234,7 @@ class DynamoSink:
                 self._into(file, partial(file.add, line))
 
     def _records(self, item: _Waiting) -> list[dict[str, Any]]:
-        span, schema = _stored(item.span, item.attributes), self.settings.schema
+        span, schema = stored_span(item.span, item.attributes), self.settings.schema
         size = self._block_size if self.settings.replay_hashes else None
         if item.answer.prompt_token_ids is not None and self.settings.replay_hashes and size is None:
             say_once(
@@ -275,7 +275,7 @@ def _file(sink: str, settings: TraceSettings) -> TraceFile:
     return SegmentFiles(settings.path, settings.buffer_bytes, settings.roll_bytes, settings.roll_lines)
 
 
-def _stored(span: ReadableSpan, attributes: Mapping[str, Any]) -> StoredSpan:
+def stored_span(span: ReadableSpan, attributes: Mapping[str, Any]) -> StoredSpan:
     """As it would be read back, as far as records need it."""
     has_failed = span.status is not None and span.status.status_code.value == STATUS_ERROR
     return StoredSpan(

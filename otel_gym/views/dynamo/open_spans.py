@@ -40,14 +40,16 @@ class OpenSpans:
     def __init__(self) -> None:
         self._open: dict[SpanKey, _Open] = {}
 
-    def start(self, span: ReadableSpan) -> None:
+    def start(self, span: ReadableSpan) -> Place:
         attributes = plain_attributes(span)
         above = None if span.parent is None else (span.parent.trace_id, span.parent.span_id)
         around = None if above is None else self._open.get(above)
-        self._open[_key(span)] = _Open(above, place_of(attributes, around.place if around else _root(attributes)))
+        place = place_of(attributes, around.place if around else _root(attributes))
+        self._open[_key(span)] = _Open(above, place)
         if _is_capture(span, attributes):
             for each in self._all_above(above):
                 each.is_covered = True
+        return place
 
     def end(self, span: ReadableSpan, attributes: Mapping[str, Any]) -> Ended:
         opened = self._open.pop(_key(span), None) or _Open(None, _root(attributes))
