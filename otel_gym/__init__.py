@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from otel_gym.tracing.carriers import attached, carrier, in_context
     from otel_gym.tracing.pipeline import Pipeline, configure, flush
+    from otel_gym.tracing.tool_events import ToolEventPublisher
     from otel_gym.version import __version__
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Pipeline",
     "Rollout",
     "StepScope",
+    "ToolEventPublisher",
     "ToolScope",
     "__version__",
     "add_user_message",
@@ -99,6 +101,7 @@ if not TYPE_CHECKING:  # for whom a name that is not above is an error
                 "configure",
                 "flush",
             ),
+            "otel_gym.tracing.tool_events": ("ToolEventPublisher",),
             "otel_gym.version": ("__version__",),
         },
     )
