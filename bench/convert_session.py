@@ -9,8 +9,8 @@ import gc
 import sys
 from pathlib import Path
 
+from otel_gym.content_policy import DEFAULT_POLICY
 from otel_gym.ingest.claude_code import SessionRun, claude_code_runs
-from otel_gym.tracing.content_policy import DEFAULT_POLICY
 from otel_gym.views.atif import atif_files_of_run
 
 

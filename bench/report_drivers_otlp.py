@@ -22,10 +22,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 )
 from opentelemetry.sdk.trace import TracerProvider
 
+from otel_gym.content_policy import DEFAULT_POLICY
 from otel_gym.settings import Settings
 from otel_gym.store.reader import Store
 from otel_gym.store.writer import StoreWriter
-from otel_gym.tracing.content_policy import DEFAULT_POLICY
 from otel_gym.tracing.otlp import new_leg
 from otel_gym.tracing.processor import RolloutSpanProcessor
 from otel_gym.tracing.recorder import Recorder

@@ -32,11 +32,11 @@ import capture
 import otel_gym
 from fsync_capture import PerRecordFsyncCapture
 from otel_gym.capture.middleware import ModelCallCapture
+from otel_gym.content_policy import ContentPolicy
 from otel_gym.redaction import RedactionRules, Redactor
 from otel_gym.store.blobs import BlobStore
 from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.writer import StoreWriter
-from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.ids import GymIdGenerator
 from otel_gym.tracing.pipeline import Pipeline
 from otel_gym.tracing.processor import RolloutSpanProcessor

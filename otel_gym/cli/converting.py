@@ -9,13 +9,13 @@ from pathlib import Path
 from otel_gym.cli.common import CommandError, progress, said_settings
 from otel_gym.cli.importing import another_source
 from otel_gym.cli.writing import Files, without_collector, write_files
+from otel_gym.content_policy import content_policy_from
 from otel_gym.ingest.claude_code import SessionRun, claude_code_runs
 from otel_gym.ingest.files import unreadable_text
 from otel_gym.ingest.imported import ImportedRollout, SourceError
 from otel_gym.ingest.sources import SOURCES, check_path, other_source
 from otel_gym.ingest.spans import stored_spans
 from otel_gym.store.reader import RolloutSpans
-from otel_gym.tracing.content_policy import content_policy_from
 from otel_gym.views.atif import WrittenVersion, atif_files_of_run
 from otel_gym.views.atif_export import atif_files
 

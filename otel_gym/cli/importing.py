@@ -7,12 +7,12 @@ from pathlib import Path
 
 from otel_gym.cli.common import CommandError, progress
 from otel_gym.cli.formats import counted
+from otel_gym.content_policy import content_policy_from
 from otel_gym.ingest.files import unreadable_text
 from otel_gym.ingest.imported import ImportedRollout, SourceError
 from otel_gym.ingest.sources import SOURCES, check_path, other_source
 from otel_gym.ingest.spans import OtherRunError, Written, is_stored, write_rollout
 from otel_gym.settings import Settings
-from otel_gym.tracing.content_policy import content_policy_from
 
 
 class Import:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from otel_gym import conventions as names
+from otel_gym.content_policy import ContentPolicy
 from otel_gym.conventions import is_content
-from otel_gym.tracing.content_policy import ContentPolicy
 
 _ERROR_TYPE = re.compile(r"[a-z][a-z0-9_.]*|\d{3}|\w+(?:Error|Exception|Disconnect|Timeout)|_OTHER")
 _ERROR_NAMES = frozenset({"error.type", names.ERROR_CATEGORY})

@@ -19,6 +19,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from otel_gym import conventions as names
 from otel_gym.content import KeptBody
+from otel_gym.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.conventions import REQUEST_BODY, RESPONSE_BODY
 from otel_gym.identity import Identity
 from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan, SourceError
@@ -30,7 +31,6 @@ from otel_gym.store.layout import rollout_folder
 from otel_gym.store.reader import open_store
 from otel_gym.store.span import STATUS_ERROR, STATUS_UNSET, SpanEvent, SpanLink, StoredSpan
 from otel_gym.store.writer import StoreWriter
-from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.payloads import Payload

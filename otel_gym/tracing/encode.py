@@ -22,6 +22,7 @@ from otel_gym.content import (
     safe_text,
     safe_value,
 )
+from otel_gym.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.conventions import (
     BODY_BYTES,
     BODY_ENCODING,
@@ -37,7 +38,6 @@ from otel_gym.settings import Settings
 from otel_gym.store.blobs import BlobStore
 from otel_gym.store.content_once import ContentOnce
 from otel_gym.store.otlp_json import encode_attributes, encode_json, encode_strict_json, key_values
-from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.tracing.membership import length_limit, plain_attributes
 from otel_gym.tracing.payloads import Payload
 

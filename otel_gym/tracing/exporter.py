@@ -13,10 +13,10 @@ from threading import Lock
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_gym.content_policy import content_policy_from
 from otel_gym.conventions import ROLLOUT_ID, UNASSIGNED
 from otel_gym.settings import read_settings
 from otel_gym.store.writer import StoreWriter
-from otel_gym.tracing.content_policy import content_policy_from
 from otel_gym.tracing.encode import content_of, encode_span
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_of_start, is_gym_span, length_limit

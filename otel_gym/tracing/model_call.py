@@ -17,8 +17,8 @@ from opentelemetry.trace import Span, StatusCode
 
 from otel_gym import conventions as names
 from otel_gym.content import KeptBody, count_unsafe, fits_int64, known, safe_attributes, safe_json, safe_text
+from otel_gym.content_policy import ContentPolicy
 from otel_gym.identity import Identity
-from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.payloads import Payload, slots

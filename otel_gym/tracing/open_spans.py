@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 from opentelemetry.sdk.trace import Span
 from opentelemetry.trace import SpanContext
 
+from otel_gym.content_policy import ContentPolicy
 from otel_gym.conventions import AGENT_STEP_SPAN, ROLLOUT_SPAN
 from otel_gym.store.writer import StoreWriter
-from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import GEN_AI_OPERATION, plain_attributes

@@ -21,13 +21,13 @@ from opentelemetry import trace
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
+from otel_gym.content_policy import ContentPolicy, content_policy_from
 from otel_gym.conventions import SCHEMA_URL, SCOPE_NAME
 from otel_gym.id_rules import checked_id
 from otel_gym.identity import Identity
 from otel_gym.settings import Settings, captures_messages, said_settings, say_once, sdk_is_disabled
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing import stopping
-from otel_gym.tracing.content_policy import ContentPolicy, content_policy_from
 from otel_gym.tracing.declarative import configure_from_file
 from otel_gym.tracing.encode import content_of
 from otel_gym.tracing.ids import GymIdGenerator

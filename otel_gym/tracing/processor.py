@@ -11,10 +11,10 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanKind
 
+from otel_gym.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.conventions import ROLLOUT_ID, ROLLOUT_SPAN, RUN_ID, UNASSIGNED
 from otel_gym.id_rules import is_valid_id
 from otel_gym.identity import Identity
-from otel_gym.tracing.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.tracing.encode import SERVER_SPAN_BYTES, encode_span
 from otel_gym.tracing.live_sinks import LiveSink
 from otel_gym.tracing.logs import log_once

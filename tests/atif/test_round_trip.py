@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from otel_gym import conventions as names
+from otel_gym.content_policy import ContentPolicy
 from otel_gym.ingest.atif import AtifError, read_atif
 from otel_gym.ingest.imported import ImportedRollout
 from otel_gym.ingest.spans import stored_spans, write_rollout
 from otel_gym.records.atif_fields import Json
 from otel_gym.store.reader import RolloutSpans, open_store
 from otel_gym.store.span import StoredSpan
-from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.views.atif_spans import atif_files_of_spans, atif_of_spans
 from otel_gym.views.trajectory import trajectories
 from tests.atif.documents import FIXTURES, VALID, agent, call, document, read, results, user, valid_documents

@@ -16,8 +16,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from otel_gym.content_policy import DEFAULT_POLICY
 from otel_gym.store.reader import Store
-from otel_gym.tracing.content_policy import DEFAULT_POLICY
 from otel_gym.tracing.model_call import open_attributes
 
 from .conftest import CHAT, Invoke

@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import otel_gym.ingest.claude_code as claude_code
+from otel_gym.content_policy import DEFAULT_POLICY
 from otel_gym.ingest.claude_code import claude_code_runs, read_claude_code
 from otel_gym.ingest.claude_code.common_lines import common_line
 from otel_gym.ingest.claude_code.lines import parse
 from otel_gym.ingest.imported import ImportedRollout
 from otel_gym.ingest.spans import stored_spans
 from otel_gym.store.reader import RolloutSpans
-from otel_gym.tracing.content_policy import DEFAULT_POLICY
 from otel_gym.views.atif import atif_files_of_run
 from otel_gym.views.atif_export import atif_files
 from tests.ingest.sessions import RECORDED, answer, call, result, text, user, write_session

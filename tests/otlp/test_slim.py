@@ -15,7 +15,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from otel_gym.content import KeptBody
-from otel_gym.tracing.content_policy import ContentPolicy
+from otel_gym.content_policy import ContentPolicy
 from otel_gym.tracing.otlp.cutting import cut_json, cut_text
 from otel_gym.tracing.otlp.slim import SlimForm, group_size, slim_span, span_size
 from otel_gym.tracing.payloads import Payload

@@ -19,13 +19,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import otel_gym
 from otel_gym.capture.middleware import ModelCallCapture
+from otel_gym.content_policy import ContentPolicy
 from otel_gym.redaction import Redactor, read_rules
 from otel_gym.store import otlp_json
 from otel_gym.store.otlp_json import spans_of_line
 from otel_gym.store.reader import Store
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing import encode
-from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import encode_span
 from otel_gym.tracing.exporter import RolloutSpanExporter
 from otel_gym.tracing.limits import own_span_limits

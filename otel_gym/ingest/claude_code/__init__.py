@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from otel_gym.content_policy import ContentPolicy
 from otel_gym.ingest.claude_code.agent_log import AgentLog
 from otel_gym.ingest.claude_code.common_lines import Line, common_line
 from otel_gym.ingest.claude_code.common_records import read_common
@@ -33,7 +34,6 @@ from otel_gym.ingest.claude_code.stream_json import StreamReader
 from otel_gym.ingest.files import with_damage
 from otel_gym.ingest.imported import ImportedRollout
 from otel_gym.records.steps import AgentRun
-from otel_gym.tracing.content_policy import ContentPolicy
 
 __all__ = ["SessionRun", "claude_code_runs", "is_claude_code", "read_claude_code"]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from otel_gym.content_policy import ContentPolicy
 from otel_gym.ingest.claude_code.agent_log import AgentLog, BoundaryNote, Call, Note, ToolRun, UserNote
 from otel_gym.ingest.claude_code.common_lines import Block
 from otel_gym.ingest.claude_code.lines import json_text
@@ -18,7 +19,6 @@ from otel_gym.records.answers import Answer
 from otel_gym.records.output import boundary_of
 from otel_gym.records.steps import AgentRun, AgentStep, Entry, ToolResult, UserMessage, iso_time
 from otel_gym.store.json_text import parsed
-from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.wire.items.shapes import Item
 from otel_gym.wire.usage import TokenStats, token_stats, with_thinking
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
+from otel_gym.content_policy import ContentPolicy
 from otel_gym.ingest.dynamo.live_trace import Key, LiveTrace
 from otel_gym.ingest.dynamo.open_spans import OpenSpans
 from otel_gym.ingest.dynamo.reading import Row
@@ -14,7 +15,6 @@ from otel_gym.ingest.otlp.filing import Filed
 from otel_gym.ingest.spans import stored_spans
 from otel_gym.store.executions import SpanIds, ids_of
 from otel_gym.store.span import StoredSpan
-from otel_gym.tracing.content_policy import ContentPolicy
 
 _OPERATION = "gen_ai.operation.name"
 # Spans of which is known how they were written last.

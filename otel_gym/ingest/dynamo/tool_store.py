@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from otel_gym.content_policy import content_policy_from
 from otel_gym.ingest.dynamo.live_spans import LiveSpans
 from otel_gym.ingest.dynamo.reading import row_of
 from otel_gym.ingest.dynamo.tool_frames import Refusal, RefusedError
@@ -14,7 +15,6 @@ from otel_gym.ingest.otlp.lines import Lines
 from otel_gym.records.dynamo import DynamoRecord
 from otel_gym.settings import Settings
 from otel_gym.store.writer import StoreWriter
-from otel_gym.tracing.content_policy import content_policy_from
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.sealing import Sealer
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from otel_gym.content import body_of_text
+from otel_gym.content_policy import ContentPolicy
 from otel_gym.conventions import (
     BODY_BYTES,
     BODY_ENCODING,
@@ -18,7 +19,6 @@ from otel_gym.conventions import (
 )
 from otel_gym.ingest.kept_content import may_say_content
 from otel_gym.store.span import Origin, SpanEvent, StoredSpan
-from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import body_attributes, without_queries
 
 _BODIES = (REQUEST_BODY, RESPONSE_BODY)

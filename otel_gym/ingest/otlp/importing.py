@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from otel_gym.content_policy import content_policy_from
 from otel_gym.conventions import (
     BODY_BASE,
     BODY_BLOBS,
@@ -32,7 +33,6 @@ from otel_gym.store.reader import Store, completeness
 from otel_gym.store.span import NO_ORIGIN, SpanLink, StoredSpan
 from otel_gym.store.span_lines import line_of_span
 from otel_gym.store.writer import StoreWriter
-from otel_gym.tracing.content_policy import content_policy_from
 from otel_gym.tracing.encode import content_of
 
 _BATCH_BYTES = 4 * 1024 * 1024

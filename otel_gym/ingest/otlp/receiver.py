@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from otel_gym.content_policy import content_policy_from
 from otel_gym.conventions import UNASSIGNED
 from otel_gym.ingest.otlp.cleaning import Cleaner
 from otel_gym.ingest.otlp.filing import Filing
@@ -23,7 +24,6 @@ from otel_gym.ingest.otlp.waiting import WaitingFile
 from otel_gym.settings import Settings
 from otel_gym.store.executions import is_root
 from otel_gym.store.writer import StoreWriter
-from otel_gym.tracing.content_policy import content_policy_from
 from otel_gym.tracing.encode import content_of
 from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.sealing import Sealer

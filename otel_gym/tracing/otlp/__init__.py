@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from otel_gym.content_policy import ContentPolicy
 from otel_gym.settings import Settings, captures_messages, say_once
-from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.otlp.exporters import load_exporter, new_span_exporter
 from otel_gym.tracing.otlp.leg import DEFAULT_BATCH_SPANS, DEFAULT_DELAY_S, LegLimits, OtlpLeg
 from otel_gym.tracing.otlp.plan import NoOtlp, Signal, plan_of

@@ -16,6 +16,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, Status, StatusCode
 
 from otel_gym.content import body_of_text, safe_text
+from otel_gym.content_policy import ContentPolicy
 from otel_gym.conventions import (
     BODY_BYTES,
     BODY_ENCODING,
@@ -31,7 +32,6 @@ from otel_gym.conventions import (
     RETRY_EVENT,
     is_content,
 )
-from otel_gym.tracing.content_policy import ContentPolicy
 from otel_gym.tracing.encode import SafeParts, resource_attributes, scope_parts
 from otel_gym.tracing.otlp.cutting import byte_length, cut_text, cut_value, head_of, value_size
 from otel_gym.tracing.payloads import Payload
