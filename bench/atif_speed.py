@@ -2,10 +2,10 @@
 
     python bench/atif_speed.py [--lines N] [--rounds N]
 
-Both run as processes of their own and take turns (ours is convert_session.py); time is that of the whole process,
-memory its peak above that of a bare interpreter. The session is made here (large_session.py), so the right totals are
-known. atif-make needs Python 3.12 or newer: it is put into a scratch environment, if there is one; otherwise its
-figures are missing.
+Both run as processes of their own and take turns (ours is convert_session.py), on the same Python: atif-make needs 3.12
+or newer, so that both are put into a scratch environment of the newest that takes them; without one its figures are
+missing. Time is that of the whole process, memory its peak above that of a bare interpreter. The session is made here
+(large_session.py), so the right totals are known.
 """
 
 from __future__ import annotations
@@ -50,18 +50,20 @@ def measured(command: list[str]) -> Run:
     return Run(seconds, peak)
 
 
-def scratch_peer(folder: Path) -> list[str] | None:
-    """The command of atif-make in an environment of its own; None where no Python is new enough, or no registry."""
+def scratch_python(folder: Path) -> Path | None:
+    """Of an environment with atif-make and this checkout; None where no Python is new enough, or no registry."""
     for base in pythons_from(3, 12):
-        subprocess.run([base, "-m", "venv", str(folder)], check=True)
-        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PEER]
+        subprocess.run([base, "-m", "venv", "--clear", str(folder)], check=True)
+        python = folder / "bin" / "python"
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PEER, str(HERE.parent)]
         if subprocess.run(pip, capture_output=True, check=False).returncode == 0:
-            return [str(folder / "bin" / "atif-make"), "convert", "--quiet"]
+            return python
     return None
 
 
-def ours(session: Path, output: Path) -> list[str]:
-    return [sys.executable, str(HERE / "convert_session.py"), str(session), str(output)]
+def version_of(python: Path) -> str:
+    program = "import platform; print(platform.python_version())"
+    return subprocess.run([python, "-c", program], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def totals_are_right(document: Path, totals: Totals) -> bool:
@@ -76,21 +78,26 @@ def totals_are_right(document: Path, totals: Totals) -> bool:
 def figures(folder: Path, lines: int, rounds: int) -> list[Figure]:
     session = folder / "session.jsonl"
     totals = make_session(session, lines)
-    peer = scratch_peer(folder / "peer")
+    scratch = scratch_python(folder / "python")
+    python = scratch or Path(sys.executable)
     out, peer_out = folder / "ours", folder / "theirs.json"
-    bare = min(measured([sys.executable, "-c", ""]).peak_mb for _ in range(3))
+    ours = [str(python), str(HERE / "convert_session.py"), str(session), str(out)]
+    theirs = [str(python.with_name("atif-make")), "convert", "--quiet", str(session), "-o", str(peer_out)]
+    bare = min(measured([str(python), "-c", ""]).peak_mb for _ in range(3))
     own_runs, peer_runs = [], []
     for _ in range(rounds):
         shutil.rmtree(out, ignore_errors=True)
-        own_runs.append(measured(ours(session, out)))
-        if peer is not None:
-            peer_runs.append(measured([*peer, str(session), "-o", str(peer_out)]))
+        own_runs.append(measured(ours))
+        if scratch is not None:
+            peer_runs.append(measured(theirs))
     memory = max(run.peak_mb for run in own_runs) - bare
     are_right = totals_are_right(next(out.rglob("trajectory.json")), totals)
-    seconds = statistics.median(run.seconds for run in own_runs)
     size = session.stat().st_size / 10**6
     found = [
-        Figure(f"a session of {lines:,} lines, {size:.0f} MB -> ATIF", f"{seconds:.2f} s"),
+        Figure(
+            f"a session of {lines:,} lines, {size:.0f} MB -> ATIF, on Python {version_of(python)}",
+            f"{statistics.median(run.seconds for run in own_runs):.2f} s",
+        ),
         Figure(
             "the same: peak memory above the interpreter",
             f"{memory:.0f} MB",
@@ -99,7 +106,7 @@ def figures(folder: Path, lines: int, rounds: int) -> list[Figure]:
         ),
         Figure("the same: token totals exact", str(are_right), "True", are_right),
     ]
-    if peer is None:
+    if scratch is None:
         return [
             *found,
             Figure("atif-make: needs Python 3.12 or newer, which is not here", "-", f">= {LEAST_SPEED} x", False),
@@ -108,7 +115,10 @@ def figures(folder: Path, lines: int, rounds: int) -> list[Figure]:
     peer_memory = max(run.peak_mb for run in peer_runs) - bare
     return [
         *found,
-        Figure("atif-make", f"{statistics.median(run.seconds for run in peer_runs):.2f} s, {peer_memory:.0f} MB"),
+        Figure(
+            f"atif-make, on Python {version_of(python)}",
+            f"{statistics.median(run.seconds for run in peer_runs):.2f} s, {peer_memory:.0f} MB",
+        ),
         Figure("faster than atif-make", f"{faster:.2f} x", f">= {LEAST_SPEED} x", faster >= LEAST_SPEED),
     ]
 
@@ -116,7 +126,7 @@ def figures(folder: Path, lines: int, rounds: int) -> list[Figure]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lines", type=int, default=LINES)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="otel_gym_atif_") as folder:
         return print_table(figures(Path(folder), options.lines, options.rounds))
