@@ -48,7 +48,7 @@ def text_of(span: StoredSpan, name: str) -> str | None:
 
 class AgentTree:
     def __init__(self, spans: Sequence[StoredSpan]) -> None:
-        self._by_id = {ids_of(span): span for span in spans}
+        self.by_id = {ids_of(span): span for span in spans}
         self._agent_of_turn: dict[tuple[str, str], Agent] = {}
         self._agents: dict[tuple[Any, ...], Agent] = {}
         self._asked_for: set[tuple[str, str]] = set()
@@ -106,4 +106,4 @@ class AgentTree:
         return None
 
     def _parent(self, span: StoredSpan) -> StoredSpan | None:
-        return None if span.parent_span_id is None else self._by_id.get((span.trace_id, span.parent_span_id))
+        return None if span.parent_span_id is None else self.by_id.get((span.trace_id, span.parent_span_id))

@@ -67,6 +67,12 @@ def without_client_layer(rollout: RolloutSpans) -> RolloutSpans:
     )
 
 
+def told_better(rollout: RolloutSpans) -> set[SpanIds]:
+    """The spans that ``without_client_layer`` leaves out."""
+    outer = _outer_layers(rollout.spans)
+    return {*outer, *(ids_of(each) for call in _same_calls_beside(outer, rollout).calls for each in call.others)}
+
+
 def doubtful_calls(rollout: RolloutSpans) -> list[tuple[StoredSpan, StoredSpan]]:
     """Pairs that may be one call, and are counted as two since nothing proves it."""
     return _same_calls_beside(_outer_layers(rollout.spans), rollout).doubtful

@@ -64,11 +64,15 @@ def args_of(span: StoredSpan, mode: ArgsMode) -> Args:
             if name.startswith(_USAGE):
                 args[name] = _shown(value)
     else:
-        for name in _told(tuple(attributes)):
-            value = attributes[name]
-            kind = type(value)
-            is_plain = kind is int or (kind is str and len(value) <= SHOWN_CHARACTERS and value.isascii())
-            args[name] = value if is_plain else _shown(value)
+        left_out, args = _left_out(tuple(attributes)), args | attributes
+        for name in left_out:
+            del args[name]
+        for name, value in args.items():
+            if type(value) is not str:
+                if type(value) is not int:
+                    args[name] = _shown(value)
+            elif len(value) > SHOWN_CHARACTERS or not value.isascii():
+                args[name] = cut(value)
     if span.status == STATUS_ERROR:
         args["status"] = "error"
         if span.status_message:
@@ -77,9 +81,9 @@ def args_of(span: StoredSpan, mode: ArgsMode) -> Args:
 
 
 @lru_cache(maxsize=512)
-def _told(attributes: tuple[str, ...]) -> list[str]:
+def _left_out(attributes: tuple[str, ...]) -> list[str]:
     """Spans of one kind have the same names."""
-    return [name for name in attributes if not name.startswith(_LEFT_OUT)]
+    return [name for name in attributes if name.startswith(_LEFT_OUT)]
 
 
 def _shown(value: Any) -> Any:

@@ -77,7 +77,7 @@ def _sums(changes: _Changes) -> list[tuple[int, float]]:
     total: float = 0
     for time_ns, change in sorted(changes):
         total += change
-        points[time_ns] = max(round(total, 6), 0)
+        points[time_ns] = max(total if type(total) is int else round(total, 6), 0)
     return list(points.items())
 
 

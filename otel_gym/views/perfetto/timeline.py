@@ -11,8 +11,8 @@ from otel_gym.content import safe_text
 from otel_gym.store.executions import Execution, Executions, ids_of
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import KIND_CLIENT, KIND_SERVER, STATUS_ERROR, StoredSpan
-from otel_gym.views.agent_tree import Agent, AgentTree, is_agent, is_step, is_tool, text_of
-from otel_gym.views.layers import asks_model, without_client_layer
+from otel_gym.views.agent_tree import OPERATION, Agent, AgentTree, is_agent, is_step, is_tool, text_of
+from otel_gym.views.layers import asks_model, told_better
 from otel_gym.views.perfetto.arguments import ArgsMode, args_of
 from otel_gym.views.perfetto.counters import counters_of_group, counters_of_rollout
 from otel_gym.views.perfetto.flows import FlowIds, Group, add_flows
@@ -97,6 +97,7 @@ class _Place(msgspec.Struct, eq=False):
     parent: _Place | None
     depth: int
     group: Group
+    end_ns: int = 0
     step: int | None = None
     made: Slice | None = None
     track: tuple[int, str] | None = None
@@ -118,11 +119,10 @@ class _Timeline:
         self._spans = spans
         self._shown = shown
         self._flow_ids = flow_ids
-        self._by_id = {ids_of(span): span for span in spans}
-        self._last_ns = max((last_moment(span) for span in spans), default=0)
+        self._last_ns = max(map(last_moment, spans), default=0)
         self._end_ns = min(self._last_ns, _LATEST_NS - 1)
         self._agents = AgentTree(spans)
-        self._calls = set(map(ids_of, without_client_layer(RolloutSpans(None, "", list(spans))).spans))
+        self._told_better = told_better(RolloutSpans(None, "", list(spans)))
         self._main = Group("", None)
         self._groups: dict[Agent, Group] = {}
         self._group_names: set[str] = set()
@@ -156,7 +156,9 @@ class _Timeline:
         return Group(name, agent.spawned_by, parent)
 
     def _order(self, span: StoredSpan) -> tuple[int, int, int]:
-        return span.start_ns, -self._end_of(span), self._place_of(span).depth
+        place = self._place_of(span)
+        place.end_ns = end_ns = self._end_of(span)
+        return span.start_ns, -end_ns, place.depth
 
     def _end_of(self, span: StoredSpan) -> int:
         """Of a span without end the last moment that is known of its rollout."""
@@ -171,12 +173,13 @@ class _Timeline:
         known = places.get(id(span))
         if known is not None:
             return known
+        by_id = self._agents.by_id
         waiting: list[tuple[StoredSpan, _Place]] = []
         above: StoredSpan | None = span
         while above is not None and id(above) not in places:
             new = places[id(above)] = _Place(None, 0, self._main)
             waiting.append((above, new))
-            above = None if above.parent_span_id is None else self._by_id.get((above.trace_id, above.parent_span_id))
+            above = None if above.parent_span_id is None else by_id.get((above.trace_id, above.parent_span_id))
         parent = None if above is None or any(above is each for each, _ in waiting) else places[id(above)]
         for each, place in reversed(waiting):
             if parent is not None:
@@ -216,8 +219,8 @@ class _Timeline:
             add_finish_facts(span, args)
             if place.step is not None:
                 args["step"] = place.step
-        is_outer = kind == MODEL and ids_of(span) not in self._calls  # a client's own span of a call that was captured
-        made = Slice(name, min(span.start_ns, _LATEST_NS), self._end_of(span), CLIENT if is_outer else kind, args)
+        is_outer = kind == MODEL and ids_of(span) in self._told_better  # a client's own, of a call that was captured
+        made = Slice(name, min(span.start_ns, _LATEST_NS), place.end_ns, CLIENT if is_outer else kind, args)
         made.is_error = span.status == STATUS_ERROR
         lanes = self._lanes.get(track)
         if lanes is None:
@@ -271,11 +274,12 @@ def _add_instant(lanes: list[Lane], new: Instant) -> None:
 
 
 def _kind_of(span: StoredSpan) -> str:
-    if is_tool(span):
-        return TOOL
-    if asks_model(span):
-        return MODEL
-    if is_agent(span) or is_step(span) or span.name == names.ROLLOUT_SPAN:
+    if OPERATION in span.attributes:
+        if is_tool(span):
+            return TOOL
+        if asks_model(span):
+            return MODEL
+    if is_step(span) or span.name == names.ROLLOUT_SPAN or is_agent(span):
         return AGENT
     if span.kind == KIND_SERVER or span.name.endswith(_ASGI_NOISE):
         return HTTP
