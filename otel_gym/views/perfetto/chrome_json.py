@@ -6,6 +6,7 @@ Times are microseconds from the beginning of the trace, with three decimals: fro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from otel_gym.views.perfetto.json_text import json_args, json_text
@@ -15,6 +16,7 @@ from otel_gym.views.perfetto.shapes import Counter, Instant, Lane, Process, Slic
 PROCESSES_A_PART = 1_000_000
 FIRST_TID = 1_000_000  # a thread with the number of its process would be taken for its main thread
 _BATCH = 1024
+_MOST_KNOWN = 4096
 # 52 days; a double of as many microseconds still tells apart what is a nanosecond apart.
 _EXACT_NS = 2**52
 
@@ -43,6 +45,7 @@ class ChromeJsonWriter:
         self._pid = part * PROCESSES_A_PART
         self._lines: list[str] = []
         self._is_first = True
+        self._known: dict[int, str] = {}
 
     def end(self) -> None:
         self._flush()
@@ -81,7 +84,7 @@ class ChromeJsonWriter:
                 levels.pop()
             elif isinstance(each, Instant):
                 self._lines.append(
-                    f'{{"ph":"i","s":"t","name":{json_text(each.name)},"cat":{json_text(each.category)},'
+                    f'{{"ph":"i","s":"t",{_named(each.name, each.category)},'
                     f'"ts":{self._us(each.time_ns)},{place},"args":{json_args(each.args)}}}'
                 )
             else:
@@ -97,14 +100,14 @@ class ChromeJsonWriter:
         if made.start_ns == parent[0] and end_ns > start_ns + parent[1] + unit_ns:
             late_ns = parent[1] + unit_ns  # else an arrow at the parent's begin would be taken for its own
         start_ns += late_ns
-        start = _microseconds(start_ns)
+        start = self._told(start_ns)
         took_ns = end_ns - start_ns if unit_ns == 1 else _whole(end_ns) - _whole(start_ns)
         colour = ',"cname":"terrible"' if made.is_error else ""
         self._lines.append(
-            f'{{"ph":"X","name":{json_text(made.name)},"cat":{json_text(made.category)},"ts":{start},'
+            f'{{"ph":"X",{_named(made.name, made.category)},"ts":{start},'
             f'"dur":{_microseconds(took_ns)},{place}{colour},"args":{json_args(made.args)}}}'
         )
-        for phase, flows in (("s", made.flows_out), ("f", made.flows_in)):
+        for phase, flows in (("s", made.flows_out), ("f", made.flows_in)) if made.flows_out or made.flows_in else ():
             for flow in flows:
                 self._lines.append(
                     f'{{"ph":"{phase}","bp":"e","name":"flow","cat":"flow","id":{flow},"ts":{start},{place}}}'
@@ -115,7 +118,9 @@ class ChromeJsonWriter:
         name, _, rest = counter.name.partition(" ")  # Perfetto puts the two together again
         head = f'{{"ph":"C","name":{json_text(prefix + name)},"pid":{self._pid},"ts":'
         tail = f',"args":{{{json_text(rest)}:'
-        self._lines += [f"{head}{self._us(time_ns)}{tail}{value!r}}}}}" for time_ns, value in counter.points]
+        known, us = self._known, self._us
+        for time_ns, value in counter.points:
+            self._lines.append(f"{head}{known.get(time_ns - self._base_ns) or us(time_ns)}{tail}{value!r}}}}}")
 
     def _about(self, what: str, key: str, value: str | int, tid: int) -> None:
         told = value if isinstance(value, int) else json_text(value)
@@ -123,13 +128,27 @@ class ChromeJsonWriter:
 
     def _us(self, time_ns: int) -> str:
         """What is of unknown time may lie before the trace."""
-        return _microseconds(max(time_ns - self._base_ns, 0))
+        return self._told(max(time_ns - self._base_ns, 0))
+
+    def _told(self, after_ns: int) -> str:
+        """Several events are of one time."""
+        known = self._known.get(after_ns)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[after_ns] = _microseconds(after_ns)
+        return known
 
     def _flush(self) -> None:
         if self._lines:
             self._write((("" if self._is_first else ",\n") + ",\n".join(self._lines)).encode("utf-8", "replace"))
             self._is_first = False
             self._lines.clear()
+
+
+@lru_cache(maxsize=4096)
+def _named(name: str, category: str) -> str:
+    return f'"name":{json_text(name)},"cat":{json_text(category)}'
 
 
 def _microseconds(after_ns: int) -> str:

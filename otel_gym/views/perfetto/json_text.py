@@ -18,7 +18,7 @@ def json_args(args: Args) -> str:
     if not args:
         return "{}"
     text = _json(args)
-    if b"\\" in text:
+    if b"\\" in text and not _is_read_right(args):
         text = _json(_readable(args))
     return text.decode()
 
@@ -28,6 +28,25 @@ def _json(value: Any) -> bytes:
         return orjson.dumps(value)
     except TypeError:  # an integer beyond 64 bits, a lone surrogate
         return safe_json(value).encode()
+
+
+def _is_read_right(args: Args) -> bool:
+    """Told at once of what most arguments are: False of all else."""
+    for name, value in args.items():
+        if type(value) is str:
+            if '"' in value:
+                if value.endswith("\\"):
+                    return False
+            elif "\\" in value or not value.isprintable():
+                return False
+        elif type(value) is list:
+            if not all(type(item) is str and "\\" not in item and item.isprintable() for item in value):
+                return False
+        elif type(value) is not int and type(value) is not bool:
+            return False
+        if "\\" in name or not name.isprintable():
+            return False
+    return True
 
 
 @lru_cache(maxsize=4096)
