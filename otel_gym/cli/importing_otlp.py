@@ -42,7 +42,7 @@ class ImportOtlp:
             for place in advancing(places):
                 self._take(place)
         _say_written(self._importing.finish(), named_rollout=self._named_rollout)
-        return self._damage
+        return self._damage + self._importing.damage
 
     def _take(self, place: str) -> None:
         with ExitStack() as stack:
@@ -72,6 +72,7 @@ class ImportOtlp:
                     self._read_store(path)
                     return
                 self._importing.take(received.spans)
+                self._importing.take_records(received.records)
                 others += received.other_signals
         except NotOtlpError as problem:
             on_other(NotOtlpError(str(problem).replace(str(path), name, 1)))

@@ -24,7 +24,8 @@ def receive(
 
     A span is of the rollout that `gym.rollout.id` names on it or on its resource, else of that of the span above it;
     what has none is kept under `unassigned`. Senders are told that their spans were taken when these are in the
-    store's files. Metrics and logs are answered, and not kept.
+    store's files. Logs that Dynamo's sink `otel` sends become spans too; metrics and other logs are answered, and not
+    kept.
 
     \b
     Example:

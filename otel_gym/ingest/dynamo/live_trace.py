@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from otel_gym.agent_identity import AgentContext
 from otel_gym.ingest.dynamo.agents import AgentKey, agent_key
-from otel_gym.ingest.dynamo.reading import Row, Trace, row_of
+from otel_gym.ingest.dynamo.reading import Row, Trace, row_of, trace_of
 from otel_gym.records.dynamo import TOOL_EVENTS
 
 # What is remembered: the records as they came, and about what stands around each.
@@ -92,11 +92,7 @@ class LiveTrace:
                     more = list(self._rows(key))
                     rows += more
                     waiting += [row.context for row in more]
-        trace = Trace(has_records=True)
-        for row in sorted(rows, key=lambda row: row.order):
-            is_payload = row.record.event_type == "request_payload" and row.record.payload is not None
-            (trace.payloads if is_payload else trace.rows).append(row)
-        return trace
+        return trace_of(rows)
 
     def forget(self) -> None:
         """What there is no room for, of what was told of. Not to be called while keys are in use."""

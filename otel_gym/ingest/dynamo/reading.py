@@ -50,6 +50,10 @@ class Row:
         return self.time_ms or 0, self.record.event_type != "tool_start", self.digest
 
     @property
+    def is_payload(self) -> bool:
+        return self.record.event_type == "request_payload" and self.record.payload is not None
+
+    @property
     def time_ms(self) -> int | None:
         return self.record.event_time_unix_ms
 
@@ -62,6 +66,14 @@ class Trace:
     payloads: list[Row] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
     has_records: bool = False
+
+
+def trace_of(rows: Iterable[Row]) -> Trace:
+    """Each once, in order."""
+    trace = Trace(has_records=True)
+    for row in sorted({row.digest: row for row in rows}.values(), key=lambda row: row.order):
+        (trace.payloads if row.is_payload else trace.rows).append(row)
+    return trace
 
 
 def read_trace(files: Iterable[Path], told: Collection[Path]) -> Trace:
@@ -109,8 +121,7 @@ def _read_file(path: Path, trace: Trace, seen: set[str]) -> None:
             copies.append(number)
             continue
         seen.add(row.digest)
-        is_payload = row.record.event_type == "request_payload" and row.record.payload is not None
-        (trace.payloads if is_payload else trace.rows).append(row)
+        (trace.payloads if row.is_payload else trace.rows).append(row)
     trace.has_records = trace.has_records or found > 0
     trace.damage += _said(path, damage, found)
     if copies:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from otel_gym.ingest.otlp.json_text import spans_of_json
+from otel_gym.ingest.otlp.logs import logs_of_parsed, logs_of_proto, may_be_dynamo
 from otel_gym.ingest.otlp.proto import spans_of_proto
 from otel_gym.ingest.otlp.received import MalformedError, Received
 from otel_gym.store.lines import Line, Report, spans_of
@@ -171,7 +172,7 @@ def _of_frames(path: Path, content: IO[bytes], report: Report, of_json: OfJson) 
             return
         try:
             plain = _plain(message)
-            received = _received(plain, of_json) if plain[:1] == b"{" else spans_of_proto(plain)
+            received = _received(plain, of_json) if plain[:1] == b"{" else _of_proto(plain)
         except (MalformedError, _DamagedError) as error:
             report(Damage(path, 0, f"message {number}: {error}", _SKIPPED, offset))
         else:
@@ -198,7 +199,7 @@ class _Bounded(BytesIO):
 
 def _of_message(path: Path, content: bytes, report: Report) -> Iterator[Received]:
     try:
-        received = spans_of_proto(content)
+        received = _of_proto(content)
     except MalformedError as error:
         raise NotOtlpError(f"{path}: {error}; take it from its source again") from None
     _report_refused(received, Damage(path, 0, ""), report)
@@ -280,14 +281,26 @@ def _of_line(line: Line, report: Report, of_json: OfJson) -> Received:
 
 
 def _received(content: bytes, of_json: OfJson) -> Received:
-    """Metrics and logs, which a Collector writes beside spans where it is told to, are counted alone."""
+    """Metrics and others' logs, which a Collector writes beside spans where it is told to, are counted alone."""
     try:
         return of_json(content)
     except MalformedError:
         document = _parsed(content)
         if isinstance(document, dict) and not _OTHER_SIGNALS.isdisjoint(document):
-            return Received(other_signals=1)
+            return logs_of_parsed(document)
         raise
+
+
+def _of_proto(content: bytes) -> Received:
+    """Logs are the same bytes as spans, of which none would have ids."""
+    if may_be_dynamo(content):
+        try:
+            logs = logs_of_proto(content)
+        except MalformedError:
+            logs = Received()
+        if logs.records:
+            return logs
+    return spans_of_proto(content)
 
 
 def _report_refused(received: Received, place: Damage, report: Report) -> None:

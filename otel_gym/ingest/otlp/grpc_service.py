@@ -11,9 +11,16 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
-from otel_gym.ingest.otlp.http_app import MAX_MESSAGE_BYTES, RETRY_AFTER_S, answer_of, proto_answer, take_other_signal
+from otel_gym.ingest.otlp.http_app import (
+    MAX_MESSAGE_BYTES,
+    RETRY_AFTER_S,
+    answer_of,
+    proto_answer,
+    proto_answer_of_logs,
+)
+from otel_gym.ingest.otlp.logs import logs_of_proto
 from otel_gym.ingest.otlp.proto import spans_of_proto
-from otel_gym.ingest.otlp.receiver import Receiver, Verdict
+from otel_gym.ingest.otlp.receiver import Answer, Decode, Receiver, Verdict
 
 _SERVICE = "/opentelemetry.proto.collector.{}.v1.{}Service/Export"
 # More calls at a time are refused, since each may hold a message of full size.
@@ -40,35 +47,37 @@ class _Services(grpc.GenericRpcHandler):  # type: ignore[misc]
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self._calls: dict[str, Call] = {
-            _SERVICE.format("trace", "Trace"): self._traces,
-            _SERVICE.format("metrics", "Metrics"): self._other("metrics"),
-            _SERVICE.format("logs", "Logs"): self._other("logs"),
+            _SERVICE.format("trace", "Trace"): self._taking(spans_of_proto, proto_answer),
+            _SERVICE.format("logs", "Logs"): self._taking(logs_of_proto, proto_answer_of_logs),
+            _SERVICE.format("metrics", "Metrics"): self._metrics,
         }
 
     def service(self, handler_call_details: Any) -> Any:
         call = self._calls.get(handler_call_details.method)
         return None if call is None else grpc.unary_unary_rpc_method_handler(call)
 
-    async def _traces(self, content: bytes, context: Any) -> bytes:
-        room = self._receiver.room
-        if not room.take(len(content)):
-            await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "the receiver is behind with writing; try again")
-        try:
-            answer = await answer_of(self._receiver, content, spans_of_proto)
-        finally:
-            room.give(len(content))
-        if answer.verdict is Verdict.MALFORMED:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, answer.problem)
-        if answer.verdict is Verdict.NOT_WRITTEN:
-            await _abort(context, grpc.StatusCode.UNAVAILABLE, answer.problem or "")
-        return proto_answer(answer)
+    def _taking(self, decode: Decode, said: Callable[[Answer], bytes]) -> Call:
+        async def take(content: bytes, context: Any) -> bytes:
+            room = self._receiver.room
+            if not room.take(len(content)):
+                await _abort(
+                    context, grpc.StatusCode.RESOURCE_EXHAUSTED, "the receiver is behind with writing; try again"
+                )
+            try:
+                answer = await answer_of(self._receiver, content, decode)
+            finally:
+                room.give(len(content))
+            if answer.verdict is Verdict.MALFORMED:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, answer.problem)
+            if answer.verdict is Verdict.NOT_WRITTEN:
+                await _abort(context, grpc.StatusCode.UNAVAILABLE, answer.problem or "")
+            return said(answer)
 
-    def _other(self, signal: str) -> Call:
-        async def call(_content: bytes, _context: Any) -> bytes:
-            take_other_signal(self._receiver, signal)
-            return b""
+        return take
 
-        return call
+    async def _metrics(self, _content: bytes, _context: Any) -> bytes:
+        self._receiver.pass_over("metrics")
+        return b""
 
 
 async def _abort(context: Any, code: grpc.StatusCode, message: str) -> None:

@@ -1,15 +1,16 @@
-"""OTLP over HTTP: POST /v1/traces, in protobuf and in JSON."""
+"""OTLP over HTTP: POST /v1/traces and /v1/logs, in protobuf and in JSON."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -17,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from otel_gym.ingest.otlp.json_text import spans_of_json
+from otel_gym.ingest.otlp.logs import logs_of_json, logs_of_proto
 from otel_gym.ingest.otlp.proto import spans_of_proto
 from otel_gym.ingest.otlp.receiver import Answer, Decode, Receiver, Verdict
 
@@ -27,7 +29,6 @@ _TOO_LARGE = f"larger than {MAX_MESSAGE_BYTES:,} bytes: send smaller batches"
 _CHUNK = 256 * 1024
 # Of zlib: gzip and deflate, told by their first bytes.
 _ANY_HEADER = 47
-OTHER_SIGNALS = ("metrics", "logs")
 # Codes of google.rpc.Code.
 _INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _UNAVAILABLE = 3, 8, 14
 
@@ -53,29 +54,32 @@ class _Form(NamedTuple):
 def receiver_app(receiver: Receiver) -> Starlette:
     """Answers 200 when the spans are in the store's files, not before."""
 
-    async def traces(request: Request) -> Response:
-        form = _FORMS.get(_media_type(request))
-        taken = _Taken(receiver)
-        try:
-            if form is None:
-                raise _RefusedError(415, _INVALID_ARGUMENT, f"send {PROTOBUF} or {JSON}")
-            content = await _content(request, taken)
-            return _answered(await answer_of(receiver, content, form.decode), form)
-        except _RefusedError as error:
-            return _refusal(error, form or _FORMS[PROTOBUF])
-        except ClientDisconnect:
-            return Response(status_code=400)
-        finally:
-            taken.give_back()
+    def taking(forms: Mapping[str, _Form]) -> Callable[[Request], Awaitable[Response]]:
+        async def take(request: Request) -> Response:
+            form = forms.get(_media_type(request))
+            taken = _Taken(receiver)
+            try:
+                if form is None:
+                    raise _RefusedError(415, _INVALID_ARGUMENT, f"send {PROTOBUF} or {JSON}")
+                content = await _content(request, taken)
+                return _answered(await answer_of(receiver, content, form.decode), form)
+            except _RefusedError as error:
+                return _refusal(error, form or forms[PROTOBUF])
+            except ClientDisconnect:
+                return Response(status_code=400)
+            finally:
+                taken.give_back()
 
-    async def other_signal(request: Request) -> Response:
+        return take
+
+    async def metrics(request: Request) -> Response:
         async for _ in request.stream():  # a client that is answered before it has sent all may see an error
             pass
-        take_other_signal(receiver, request.url.path.rstrip("/").rpartition("/")[2])
-        form = _FORMS.get(_media_type(request), _FORMS[PROTOBUF])
+        receiver.pass_over("metrics")
+        form = _TRACES.get(_media_type(request), _TRACES[PROTOBUF])
         return Response(b"{}" if form.media_type == JSON else b"", media_type=form.media_type)
 
-    endpoints = {"traces": traces, **dict.fromkeys(OTHER_SIGNALS, other_signal)}
+    endpoints = {"traces": taking(_TRACES), "logs": taking(_LOGS), "metrics": metrics}
     # A redirect for the slash would be taken for a success by exporters.
     routes = [
         Route(f"/v1/{signal}{slash}", endpoint, methods=["POST"])
@@ -83,17 +87,6 @@ def receiver_app(receiver: Receiver) -> Starlette:
         for slash in ("", "/")
     ]
     return Starlette(routes=routes)
-
-
-_said: set[str] = set()
-
-
-def take_other_signal(receiver: Receiver, signal: str) -> None:
-    """Metrics and logs are taken and not kept: who is refused says so at every export. Said once of each."""
-    receiver.counts.other_signals += 1
-    if signal not in _said:
-        _said.add(signal)
-        print(f"otel-gym receive: {signal} come in too, and are not kept: only traces are", file=sys.stderr)
 
 
 async def answer_of(receiver: Receiver, content: bytes, decode: Decode) -> Answer:
@@ -186,11 +179,20 @@ def proto_answer(answer: Answer) -> bytes:
     return bytes(response.SerializeToString())
 
 
-def _json_answer(answer: Answer) -> bytes:
+def proto_answer_of_logs(answer: Answer) -> bytes:
+    """An ExportLogsServiceResponse."""
+    response = ExportLogsServiceResponse()
+    if answer.refused:
+        response.partial_success.rejected_log_records = answer.refused
+        response.partial_success.error_message = answer.problem or ""
+    return bytes(response.SerializeToString())
+
+
+def _json_answer(answer: Answer, refused: str = "rejectedSpans") -> bytes:
     if not answer.refused:
         return b"{}"
-    partial = {"rejectedSpans": str(answer.refused), "errorMessage": answer.problem}
-    return json.dumps({"partialSuccess": partial}).encode()
+    said = {refused: str(answer.refused), "errorMessage": answer.problem}
+    return json.dumps({"partialSuccess": said}).encode()
 
 
 def _proto_refusal(code: int, message: str) -> bytes:
@@ -201,7 +203,11 @@ def _json_refusal(code: int, message: str) -> bytes:
     return json.dumps({"code": code, "message": message}).encode()
 
 
-_FORMS = {
+_TRACES = {
     PROTOBUF: _Form(PROTOBUF, spans_of_proto, proto_answer, _proto_refusal),
     JSON: _Form(JSON, spans_of_json, _json_answer, _json_refusal),
+}
+_LOGS = {
+    PROTOBUF: _Form(PROTOBUF, logs_of_proto, proto_answer_of_logs, _proto_refusal),
+    JSON: _Form(JSON, logs_of_json, partial(_json_answer, refused="rejectedLogRecords"), _json_refusal),
 }

@@ -22,10 +22,13 @@ from otel_gym.conventions import (
     RUN_ID,
     UNASSIGNED,
 )
+from otel_gym.ingest.dynamo.reading import trace_of
+from otel_gym.ingest.dynamo.spans import REQUESTS, rollouts_of
 from otel_gym.ingest.otlp.cleaning import Cleaner
 from otel_gym.ingest.otlp.filing import Filed, Filing
 from otel_gym.ingest.otlp.lines import Lines
-from otel_gym.ingest.spans import Written
+from otel_gym.ingest.otlp.received import LogRecord
+from otel_gym.ingest.spans import Written, write_rollout
 from otel_gym.settings import Settings
 from otel_gym.store.blobs import BlobError
 from otel_gym.store.layout import is_store
@@ -87,14 +90,19 @@ class _Known:
 
 
 class OtlpImport:
-    """``rollout_id`` and ``run_id`` are of spans that name none. ``finish`` when all was taken."""
+    """``rollout_id`` and ``run_id`` are of spans that name none. ``finish`` when all was taken; ``damage`` is then what
+    Dynamo's records lack."""
 
     def __init__(self, directory: Path, settings: Settings, rollout_id: str | None, run_id: str | None) -> None:
         self._rollout_id = rollout_id
         self._run_id = run_id
         writer = StoreWriter(directory, "import", sync=settings.syncs, content=content_of(settings, directory))
         self._lines = Lines(writer)
-        self._cleaner = Cleaner(content_policy_from(settings, messages=True))
+        self._policy = content_policy_from(settings, messages=True)
+        self._cleaner = Cleaner(self._policy)
+        self._content_once = settings.content_once
+        self._records: list[LogRecord] = []
+        self.damage: list[str] = []
         self._filing = Filing(_MOST_KNOWN, _MOST_WAITING_BYTES)
         self._known = _Known(directory)
         self._counted: dict[str, _Counted] = {}
@@ -104,12 +112,30 @@ class OtlpImport:
         for filed in self._filing.file(map(self._cleaner.clean, spans)):
             self._add(filed)
 
+    def take_records(self, records: Iterable[LogRecord]) -> None:
+        """Dynamo's, of logs; they become spans together, at the end."""
+        self._records += records
+
     def finish(self) -> dict[str, Written]:
         """By rollout what became of its spans."""
         for filed in self._filing.give_up():
             self._add(filed)
         self._write()
+        self._finish_records()
         return {name: Written(each.new, each.changed, each.same) for name, each in self._counted.items()}
+
+    def _finish_records(self) -> None:
+        for rollout in rollouts_of(trace_of(record.row for record in self._records)):
+            if rollout.session_id == REQUESTS:
+                rollout.rollout_id = self._rollout_id
+            written = write_rollout(
+                self._known.directory, rollout, self._run_id, self._policy, content_once=self._content_once
+            )
+            counted = self._counted.setdefault(rollout.identity_id, _Counted())
+            counted.new += written.new
+            counted.changed += written.changed
+            counted.same += written.same
+            self.damage += rollout.damage
 
     def _add(self, filed: Filed) -> None:
         rollout_id, span = filed

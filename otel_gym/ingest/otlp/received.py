@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from otel_gym.ingest.dynamo.reading import Row
 from otel_gym.store.span import StoredSpan
 
 _TRACE_ID = re.compile(r"[0-9a-f]{32}")
@@ -16,9 +18,16 @@ class MalformedError(ValueError):
     """A message that is no OTLP at all; the text says what is wrong with it."""
 
 
+class LogRecord(NamedTuple):
+    """A trace record of Dynamo's: ``line`` is what ``row`` was read from."""
+
+    line: bytes
+    row: Row
+
+
 @dataclass(slots=True)
 class Received:
-    """``refused`` counts spans that cannot be taken, ``problem`` says what the first of them is refused for.
+    """``refused`` counts spans, or records, that cannot be taken, ``problem`` says what the first is refused for.
 
     ``left_out`` counts tags that spans were taken without, and ``left_out_problem`` is that of the first.
     ``other_signals`` counts messages of metrics, logs and profiles.
@@ -30,6 +39,7 @@ class Received:
     left_out: int = 0
     left_out_problem: str | None = None
     other_signals: int = 0
+    records: list[LogRecord] = field(default_factory=list)
 
     def add(self, span: StoredSpan) -> None:
         """Takes the span if its ids are some."""

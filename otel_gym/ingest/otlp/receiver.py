@@ -6,6 +6,7 @@ the files, also if the process is killed the next moment.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,8 +16,9 @@ from pathlib import Path
 
 from otel_gym.content_policy import content_policy_from
 from otel_gym.conventions import UNASSIGNED
+from otel_gym.ingest.dynamo.live_spans import LiveSpans
 from otel_gym.ingest.otlp.cleaning import Cleaner
-from otel_gym.ingest.otlp.filing import Filing
+from otel_gym.ingest.otlp.filing import Filed, Filing
 from otel_gym.ingest.otlp.lines import Lines
 from otel_gym.ingest.otlp.received import MalformedError, Received
 from otel_gym.ingest.otlp.room import Room
@@ -70,9 +72,11 @@ class _Message:
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start: spans that are in the store, spans that were refused, messages of other signals."""
+    """Since the start: spans that are in the store, Dynamo's records in logs that became spans, spans and records that
+    were refused, messages of other signals."""
 
     spans: int = 0
+    records: int = 0
     refused: int = 0
     other_signals: int = 0
 
@@ -85,7 +89,9 @@ class Receiver:
         self.room = Room(settings.queue_bytes)
         self.counts = Counts()
         self._writer = StoreWriter(directory, SERVICE, sync=settings.syncs, content=content_of(settings, directory))
-        self._cleaner = Cleaner(content_policy_from(settings, messages=True))
+        policy = content_policy_from(settings, messages=True)
+        self._cleaner = Cleaner(policy)
+        self._dynamo = LiveSpans(directory, settings.run_id, policy)
         self._filing = Filing()
         self._lines = Lines(self._writer)
         self._sealer = Sealer(directory, settings.seal_after_s) if settings.format == "parquet" else None
@@ -93,6 +99,7 @@ class Receiver:
         self._messages: deque[_Message] = deque()
         self._condition = threading.Condition()
         self._is_closing = False
+        self._said: set[str] = set()
         self._refused_written = 0
         self._thread = threading.Thread(target=self._run, name="otel-gym-receiver", daemon=True)
         self._thread.start()
@@ -102,6 +109,14 @@ class Receiver:
         with self._condition:
             self._messages.append(_Message(content, decode, tell))
             self._condition.notify()
+
+    def pass_over(self, signal: str) -> None:
+        """Metrics, and logs that are not Dynamo's, are taken and not kept: who is refused says so at every export. Said
+        once of each."""
+        self.counts.other_signals += 1
+        if signal not in self._said:
+            self._said.add(signal)
+            print(f"otel-gym receive: {signal} come in too, and are not kept: only traces are", file=sys.stderr)
 
     def close(self) -> None:
         """Writes what was submitted."""
@@ -117,10 +132,17 @@ class Receiver:
                 break
             self._take(messages)
             self._keep_house()
+        self._end_dynamo()
         if self._waiting.tidy_in_s is not None:
             self._waiting.tidy(self._filing.waiting)
         if self._sealer is not None:
             self._sealer.finish(self._writer.name)
+
+    def _end_dynamo(self) -> None:
+        for each in self._dynamo.ended():
+            self._add(each)
+        for error in self._lines.write().values():
+            log_once(f"the store cannot be written, the last of Dynamo's records are lost: {error}")
 
     def _keep_house(self) -> None:
         if self._waiting.tidy_in_s == 0.0:
@@ -168,7 +190,7 @@ class Receiver:
             except Exception:
                 log_once("a message could not be taken in")
                 message.answer = _FAILED
-        failed = self._lines.write()
+        failed = self._written(messages)
         if failed:
             self._waiting.keep()
         waiting_failed = self._waiting.write()
@@ -176,17 +198,40 @@ class Receiver:
             failed[UNASSIGNED] = waiting_failed
         return failed
 
+    def _written(self, messages: list[_Message]) -> dict[str, OSError]:
+        """What was made of Dynamo's records stands in several rollouts: any fault is one of all messages with some."""
+        changed = self._dynamo.changed()
+        for each in changed:
+            self._add(each)
+        failed = self._lines.write()
+        places = {each.rollout_id for each in changed}
+        if places.isdisjoint(failed):
+            self._dynamo.written()
+        else:
+            self._dynamo.failed()
+        for message in messages:
+            if message.received is not None and message.received.records:
+                message.places |= places
+        return failed
+
+    def _add(self, filed: Filed) -> None:
+        self._lines.add(filed)
+        if self._sealer is not None:
+            self._sealer.written(filed.rollout_id)
+            if is_root(filed.span):
+                self._sealer.ended(filed.rollout_id)
+
     def _file(self, message: _Message) -> None:
         message.received = message.decode(message.content)
+        if message.received.other_signals:
+            self.pass_over("logs")
+        for record in message.received.records:
+            self._dynamo.take(record.line, record.row)
         spans = [self._cleaner.clean(span) for span in message.received.spans]
         filed = self._filing.file(spans)
         for each in filed:
-            self._lines.add(each)
+            self._add(each)
             message.places.add(each.rollout_id)
-            if self._sealer is not None:
-                self._sealer.written(each.rollout_id)
-                if is_root(each.span):
-                    self._sealer.ended(each.rollout_id)
         placed = {id(each.span) for each in filed}
         waiting = [span for span in spans if id(span) not in placed]
         for span in waiting:
@@ -205,6 +250,7 @@ class Receiver:
             else:
                 answer = Answer(Verdict.TAKEN, received.refused, received.problem)
                 self.counts.spans += len(received.spans)
+                self.counts.records += len(received.records)
                 self.counts.refused += received.refused
         try:
             message.tell(answer)

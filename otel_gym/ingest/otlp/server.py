@@ -43,7 +43,9 @@ def end_line(counts: Counts) -> str:
     """What came, said when the receiver ends."""
     refused = f", {counts.refused:,} refused" if counts.refused else ""
     others = f", {counts.other_signals:,} messages of metrics and logs not kept" if counts.other_signals else ""
-    return f"otel-gym receive: {counts.spans:,} {'span' if counts.spans == 1 else 'spans'} taken{refused}{others}"
+    records = f", {counts.records:,} of Dynamo's records" if counts.records else ""
+    spans = f"{counts.spans:,} {'span' if counts.spans == 1 else 'spans'}"
+    return f"otel-gym receive: {spans} taken{records}{refused}{others}"
 
 
 def serve(
