@@ -26,7 +26,7 @@ from otel_gym.views.dynamo.records import Record, event_json, line_of, records_o
 from otel_gym.views.dynamo.requests import NO_ANSWER, Answer, answer_of, is_answered
 from otel_gym.views.dynamo.tools import is_run
 from otel_gym.views.json_lines import replacing
-from otel_gym.views.layers import is_model_call, without_client_layer
+from otel_gym.views.layers import without_client_layer
 
 _MEMBER_BYTES = 1024 * 1024
 
@@ -53,7 +53,7 @@ def records_of_rollout(rollout: RolloutSpans, form: TraceForm) -> Iterator[Recor
     for span in spans:
         learn_root(places.of(span).context, roots)
     for span in spans:
-        is_call = is_model_call(span) and is_answered(span.attributes)
+        is_call = is_answered(span.attributes)
         if not is_call and not is_run(span.attributes):
             continue
         answer = _answer(span) if is_call else NO_ANSWER

@@ -23,6 +23,9 @@ from otel_gym.wire.tool_calls import tool_calls
 Record = dict[str, Any]
 
 _RESPONSE_ID = "gen_ai.response.id"
+_SCHEMA = names.DYNAMO_PREFIX + "schema"
+_ENDPOINT = names.DYNAMO_PREFIX + "endpoint"
+_RECEIVED = names.DYNAMO_PREFIX + "request_received_ms"
 _FINISH_REASONS = "gen_ai.response.finish_reasons"
 
 # Of other providers' words those that mean the same.
@@ -55,18 +58,19 @@ NO_ANSWER = Answer()
 
 
 def is_answered(attributes: Mapping[str, Any]) -> bool:
-    """Whether a call has an answer, if only a part of it: Dynamo writes nothing of a request that it refused."""
+    """Whether a call has an answer, if only a part of it: Dynamo writes nothing of a request that it refused.
+
+    Of what was imported from Dynamo, whether it had a record of the request, and not of its bodies alone.
+    """
     operation = attributes.get(OPERATION)
     if not isinstance(operation, str) or operation not in names.INFERENCE_OPERATIONS:
         return False
+    if _SCHEMA in attributes:
+        return _ENDPOINT not in attributes or _RECEIVED in attributes
     status = attributes.get("http.response.status_code")
     if isinstance(status, int) and status >= 400:
         return False
-    return any(
-        name in (_RESPONSE_ID, names.FIRST_CHUNK_NS)
-        or name.startswith(("gen_ai.usage.", "gym.dynamo.request_", "gym.dynamo.total_"))
-        for name in attributes
-    )
+    return any(name in (_RESPONSE_ID, names.FIRST_CHUNK_NS) or name.startswith("gen_ai.usage.") for name in attributes)
 
 
 def answer_of(attributes: Mapping[str, Any], body: str | None) -> Answer:
@@ -101,7 +105,7 @@ def request_of(span: StoredSpan, answer: Answer, block_size: int | None) -> tupl
     import brought. ReplayHashError where the token ids have none."""
     told = span.attributes
     is_timed = told.get(names.TIME_KNOWN) is not False
-    imported = names.DYNAMO_PREFIX + "schema" in told
+    imported = _SCHEMA in told
     received = _count(told, "request_received_ms")
     total = _measure(told, "total_time_ms")
     if not imported and is_timed and span.end_ns is not None:
@@ -179,9 +183,8 @@ def _replay(told: Mapping[str, Any], answer: Answer, block_size: int | None) -> 
 def _finish(told: Mapping[str, Any], answer: Answer) -> Record | None:
     kept = told.get(names.DYNAMO_PREFIX + "finish_reason_metadata")
     if isinstance(kept, str):
-        said = _object(kept)
-        return said or None
-    if names.DYNAMO_PREFIX + "schema" in told:
+        return _object(kept)
+    if _SCHEMA in told:
         return None
     reasons = told.get(_FINISH_REASONS)
     words = [word for word in reasons if isinstance(word, str)] if isinstance(reasons, list | tuple) else []
@@ -202,7 +205,7 @@ def _reason(word: str, answer: Answer) -> Record:
     return {"finish_reason": meaning} if meaning == word else {"finish_reason": meaning, "backend_finish_reason": word}
 
 
-def _object(text: str) -> Any:
+def _object(text: str) -> Record | None:
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
