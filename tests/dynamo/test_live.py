@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -20,33 +19,7 @@ from otel_gym.records.replay_hashes import sequence_hashes
 from otel_gym.store.reader import Store
 from otel_gym.views.dynamo.export import TraceForm, records_of_rollout
 from tests.dynamo.program import PROMPT
-
-ROOT = Path(__file__).parents[2]
-
-
-def environment(folder: Path, **variables: str) -> dict[str, str]:
-    return {
-        **os.environ,
-        "OTEL_GYM": "1",
-        "OTEL_GYM_DIR": str(folder / "store"),
-        "DYN_AGENT_TRACE": "1",
-        "DYN_AGENT_TRACE_OUTPUT_PATH": str(folder / "t"),
-        "OTEL_GYM_TRACE_BLOCK_SIZE": "16",
-        **variables,
-    }
-
-
-def run(folder: Path, rollouts: int = 1, **variables: str) -> str:
-    """What the program said on stderr."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.dynamo.program", str(rollouts)],
-        cwd=ROOT,
-        env=environment(folder, **variables),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stderr
+from tests.dynamo.traced import ROOT, environment, run
 
 
 def lines_in(folder: Path) -> list[bytes]:

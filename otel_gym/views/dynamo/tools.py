@@ -39,8 +39,8 @@ def events_of(span: StoredSpan) -> list[ToolEvent]:
     if span.end_ns is None:
         return [start]
     ended = span.end_ns // 10**6
-    error_type = _text(span, "error.type")
-    has_failed = span.status == STATUS_ERROR or error_type is not None
+    error_type = _error_type(span)
+    has_failed = span.status == STATUS_ERROR or "error.type" in span.attributes
     status = "succeeded" if not has_failed else "cancelled" if error_type in _CANCELLED else "error"
     tool = _name(span) | _known(
         {
@@ -61,7 +61,7 @@ def _kept_events(span: StoredSpan, kinds: list[str]) -> list[ToolEvent]:
         name: told.get(_TOOL + name)
         for name in ("started_at_unix_ms", "ended_at_unix_ms", "status", "duration_ms", "output_tokens", "output_bytes")
     }
-    fields["tool_name_hash"], fields["error_type"] = told.get(_TOOL + "name_hash"), _text(span, "error.type")
+    fields["tool_name_hash"], fields["error_type"] = told.get(_TOOL + "name_hash"), _error_type(span)
     told_at = told.get(names.DYNAMO_PREFIX + "event_time_unix_ms")
     last = told_at if type(told_at) is int else (span.start_ns if span.end_ns is None else span.end_ns) // 10**6
     events: list[ToolEvent] = []
@@ -101,6 +101,12 @@ def _known(fields: Record) -> Record:
 def _name(span: StoredSpan) -> Record:
     name = _text(span, "gen_ai.tool.name") or span.name.removeprefix("execute_tool ").strip() or "tool"
     return {"tool_call_id": _text(span, CALL_ID) or span.span_id, "tool_class": name}
+
+
+def _error_type(span: StoredSpan) -> str | None:
+    """None also where it says that it is not known."""
+    error_type = _text(span, "error.type")
+    return None if error_type == "_OTHER" else error_type
 
 
 def _text(span: StoredSpan, name: str) -> str | None:
