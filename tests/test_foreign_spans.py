@@ -66,7 +66,7 @@ def test_what_does_not_count_is_kept_and_linked() -> None:
         assert len(linked) == 2 and linked < {span.span_id for span in rollout.spans}
 
 
-@pytest.mark.parametrize("sample", [name for name in SAMPLES if name not in ("anthropic-client", "codex")])
+@pytest.mark.parametrize("sample", [name for name in SAMPLES if name not in ("anthropic-client", "codex", "dynamo")])
 def test_a_trajectory_is_made_of_them(sample: str) -> None:
     [trajectory] = trajectories(rollout_of(sample))
     kinds = [item["type"] for item in trajectory.output]

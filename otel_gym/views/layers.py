@@ -13,15 +13,18 @@ The span that counts links to those that do not: they are kept, as evidence.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from typing import Any
 
-from otel_gym.conventions import ERROR_CATEGORY, INFERENCE_OPERATIONS, MODEL_CALL_ID, REQUEST_ID, SOURCE
+from otel_gym.conventions import DYNAMO_PREFIX, ERROR_CATEGORY, INFERENCE_OPERATIONS, MODEL_CALL_ID, REQUEST_ID, SOURCE
 from otel_gym.store.executions import SpanIds, ids_of
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
-from otel_gym.views.same_calls import RESPONSE_ID, SameCalls, linked_to, request_id_of, same_calls
+from otel_gym.views.same_calls import DYNAMO_REQUEST_ID, RESPONSE_ID, SameCalls, linked_to, request_id_of, same_calls
 
 # What says that a server was asked: not 404 or a lost connection, which no model server may have seen.
+_BEFORE_DYNAMOS = ("chatcmpl-", "cmpl-", "resp_")
 _FAILED_AT_SERVER = frozenset({"auth", "cancelled", "client_error", "rate_limit", "timeout", "upstream_error"})
 
 
@@ -57,7 +60,7 @@ def without_client_layer(rollout: RolloutSpans) -> RolloutSpans:
     A failure that names no answer cannot be joined: where calls were captured, theirs are the failures.
     """
     outer = _outer_layers(rollout.spans)
-    counting = _with_evidence(outer)
+    counting = _with_evidence(outer, rollout.spans)
     dropped = set(outer)
     for call in _same_calls_beside(outer, rollout).calls:
         counting[ids_of(call.counting)] = call.counting
@@ -114,8 +117,11 @@ def _outer_layers(spans: list[StoredSpan]) -> dict[SpanIds, StoredSpan | None]:
 
 
 def _names_of_answer(span: StoredSpan) -> list[tuple[str, str]]:
-    """The answer's id, and the request's."""
-    named = ((RESPONSE_ID, span.attributes.get(RESPONSE_ID)), (REQUEST_ID, request_id_of(span)))
+    """The answer's id, the request's, and Dynamo's of the request, which is the rest of the answer's there."""
+    answer, dynamo = span.attributes.get(RESPONSE_ID), span.attributes.get(DYNAMO_REQUEST_ID)
+    if dynamo is None and isinstance(answer, str):
+        dynamo = next((answer.removeprefix(begin) for begin in _BEFORE_DYNAMOS if answer.startswith(begin)), None)
+    named = ((RESPONSE_ID, answer), (REQUEST_ID, request_id_of(span)), (DYNAMO_REQUEST_ID, dynamo))
     return [(kind, name) for kind, name in named if isinstance(name, str)]
 
 
@@ -131,11 +137,19 @@ def _captured_below(spans: list[StoredSpan], captured: list[StoredSpan]) -> dict
     return below
 
 
-def _with_evidence(outer: dict[SpanIds, StoredSpan | None]) -> dict[SpanIds, StoredSpan]:
+def _with_evidence(outer: dict[SpanIds, StoredSpan | None], spans: Sequence[StoredSpan]) -> dict[SpanIds, StoredSpan]:
+    """The captured calls, linked to the spans that tell of them too, with what Dynamo says of its own work."""
     evidence: dict[SpanIds, list[SpanIds]] = {}
     captured: dict[SpanIds, StoredSpan] = {}
-    for ids, span in outer.items():
-        if span is not None:
-            captured[ids_of(span)] = span
-            evidence.setdefault(ids_of(span), []).append(ids)
-    return {ids: linked_to(span, evidence[ids]) for ids, span in captured.items()}
+    told: dict[SpanIds, dict[str, Any]] = {}
+    for span in spans:
+        inner = outer.get(ids_of(span))
+        if inner is not None:
+            captured[ids_of(inner)] = inner
+            evidence.setdefault(ids_of(inner), []).append(ids_of(span))
+            dynamos = {name: value for name, value in span.attributes.items() if name.startswith(DYNAMO_PREFIX)}
+            told.setdefault(ids_of(inner), {}).update(dynamos)
+    return {
+        ids: replace(linked_to(span, evidence[ids]), attributes={**told[ids], **span.attributes})
+        for ids, span in captured.items()
+    }

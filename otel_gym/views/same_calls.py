@@ -17,6 +17,7 @@ from typing import Any
 
 from otel_gym.conventions import (
     DIALECT,
+    DYNAMO_PREFIX,
     ERROR_CATEGORY,
     FIRST_CONTENT_NS,
     REQUEST_ID,
@@ -28,9 +29,19 @@ from otel_gym.store.executions import SpanIds, ids_of
 from otel_gym.store.span import SpanLink, StoredSpan
 
 RESPONSE_ID = "gen_ai.response.id"
+# Dynamo's own id of a request, which its spans, its trace records and its answers name.
+DYNAMO_REQUEST_ID = DYNAMO_PREFIX + "request_id"
+_NAMES = (RESPONSE_ID, REQUEST_ID, DYNAMO_REQUEST_ID)
 # What a call is told by.
 _FIELDS = (DIALECT, FIRST_CONTENT_NS, REQUEST_ID, "gen_ai.system_instructions", "gen_ai.tool.definitions")
-_FIELDS_BELOW = ("gen_ai.usage.", "gen_ai.request.", "gen_ai.response.", "gen_ai.input.", "gen_ai.output.")
+_FIELDS_BELOW = (
+    "gen_ai.usage.",
+    "gen_ai.request.",
+    "gen_ai.response.",
+    "gen_ai.input.",
+    "gen_ai.output.",
+    DYNAMO_PREFIX,
+)
 _TOKENS = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens")
 _MODELS = ("gen_ai.response.model", "gen_ai.request.model")
 _REQUEST_ID_HEADERS = tuple(RESPONSE_HEADER + name for name in ("request-id", "x-request-id"))
@@ -122,7 +133,7 @@ class _Groups:
 
     def _join_named(self) -> None:
         """Siblings, of two instrumentations of one client."""
-        for kind in (RESPONSE_ID, REQUEST_ID):
+        for kind in _NAMES:
             by_name: dict[str, list[StoredSpan]] = {}
             for span in self._calls:
                 name = _name_of(span, kind)
@@ -196,13 +207,13 @@ def _scope(span: StoredSpan) -> str | None:
 
 
 def _name_of(span: StoredSpan, kind: str) -> str | None:
-    name = span.attributes.get(kind) if kind == RESPONSE_ID else request_id_of(span)
+    name = request_id_of(span) if kind == REQUEST_ID else span.attributes.get(kind)
     return name if isinstance(name, str) else None
 
 
 def _names_agree(one: StoredSpan, other: StoredSpan) -> bool | None:
-    """Of the answer, else of the request; None: one of them does not tell."""
-    for kind in (RESPONSE_ID, REQUEST_ID):
+    """Of the answer, else of the request, else Dynamo's; None: one of them does not tell."""
+    for kind in _NAMES:
         names = _name_of(one, kind), _name_of(other, kind)
         if None not in names:
             return names[0] == names[1]

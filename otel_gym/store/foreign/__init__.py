@@ -15,6 +15,7 @@ from otel_gym.store.foreign import (
     anthropic_sdk,
     claude_code,
     codex,
+    dynamo,
     genai,
     nemo_relay,
     openinference,
@@ -28,6 +29,7 @@ from otel_gym.store.span import StoredSpan
 DIALECTS: tuple[ForeignDialect, ...] = (
     claude_code.DIALECT,
     codex.DIALECT,
+    dynamo.DIALECT,
     anthropic_sdk.DIALECT,
     agent_lightning.DIALECT,
     nemo_relay.DIALECT,
