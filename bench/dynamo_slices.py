@@ -182,7 +182,7 @@ class Comparison:
         if name not in self._imported:
             _run(["import", "dynamo", *map(str, paths), "--dir", str(store)])
             self._imported.add(name)
-        if not store.exists():  # of an empty file there is nothing to import
+        if not any(store.rglob("*.jsonl")):  # of an empty file there is nothing to import
             output.write_bytes(b"[]")
             return output
         _run(["export", "perfetto", "--dir", str(store), "-o", str(output), *FLAGS[flags]])

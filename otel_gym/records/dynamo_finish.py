@@ -1,14 +1,14 @@
-"""What a request's ``finish_reason_metadata`` comes to, in the words of Dynamo's converter: ``finish.*``."""
+"""What a request's ``finish_reason_metadata`` comes to, in the words of Dynamo's converter."""
 
 from __future__ import annotations
 
-import msgspec
+from typing import NamedTuple
 
 from otel_gym.records.dynamo import Choice, FinishMetadata, RequestedTool
 
 
-class FinishFacts(msgspec.Struct, omit_defaults=True, gc=False, rename=lambda name: f"finish.{name}"):
-    """Encoded it has the names ``finish.finish_reason`` …; what is not known is left out. Lists are one text."""
+class FinishFacts(NamedTuple):
+    """None: not known. Lists are one text."""
 
     finish_reason: str | None = None
     backend_finish_reason: str | None = None
@@ -20,14 +20,16 @@ class FinishFacts(msgspec.Struct, omit_defaults=True, gc=False, rename=lambda na
 
 
 def finish_facts(metadata: FinishMetadata) -> FinishFacts:
-    facts = FinishFacts(metadata.finish_reason, metadata.backend_finish_reason, metadata.stop_reason)
-    if metadata.tool_calls:
-        facts.tool_call_count = len(metadata.tool_calls)
-        facts.tool_call_names = _names(metadata.tool_calls) or None
-    if metadata.choices:
-        facts.choice_count = len(metadata.choices)
-        facts.choice_finish_reasons = _reasons(metadata.choices) or None
-    return facts
+    calls, choices = metadata.tool_calls, metadata.choices
+    return FinishFacts(
+        metadata.finish_reason or None,
+        metadata.backend_finish_reason or None,
+        metadata.stop_reason,
+        len(calls) if calls else None,
+        _names(calls) or None if calls else None,
+        len(choices) if choices else None,
+        _reasons(choices) or None if choices else None,
+    )
 
 
 def _names(calls: list[RequestedTool]) -> str | None:
@@ -35,10 +37,9 @@ def _names(calls: list[RequestedTool]) -> str | None:
 
 
 def _reasons(choices: list[Choice]) -> str:
-    return ", ".join(
-        [
-            f"{choice.choice_index}:{choice.finish_reason}"
-            for choice in choices
-            if choice.finish_reason and choice.choice_index is not None
-        ]
-    )
+    return _reason(choices[0]) if len(choices) == 1 else ", ".join(filter(None, map(_reason, choices)))
+
+
+def _reason(choice: Choice) -> str:
+    index, reason = choice.choice_index, choice.finish_reason
+    return f"{index}:{reason}" if reason and index is not None else ""

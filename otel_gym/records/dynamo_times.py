@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 _NS_OF_MS = 10**6
 _LAST_NS = 2**63
 _LAST_MS = _LAST_NS // _NS_OF_MS
-
-
-class Stages(NamedTuple):
-    """Ends of the stages of a request, in ns after its start: wait from 0, prefill from there, decode to the end.
-
-    A stage that has no length was not told of. ``decode_from`` is None where the first token is not known.
-    """
-
-    wait_end: int
-    prefill_end: int
-    decode_from: int | None
+_THIS_AGE_MS = _LAST_MS // 2
 
 
 def moment_ns(time_ms: int | None) -> int | None:
@@ -27,23 +15,34 @@ def moment_ns(time_ms: int | None) -> int | None:
 
 def request_times(received_ms: int | None, event_ms: int | None, total_ms: float | None) -> tuple[int, int] | None:
     """From received to finished; where one of them is missing, the record's own time stands for it."""
-    start_ns = moment_ns(received_ms)
+    if received_ms is not None and total_ms is not None and 0 < received_ms <= _THIS_AGE_MS >= total_ms >= 0:
+        start_ns = received_ms * _NS_OF_MS  # almost always
+        return start_ns, start_ns + round(total_ms * 1e6)
+    return _odd_request_times(received_ms, event_ms, total_ms)
+
+
+def _odd_request_times(received_ms: int | None, event_ms: int | None, total_ms: float | None) -> tuple[int, int] | None:
+    start_ns = moment_ns(received_ms) or moment_ns(event_ms)
     if start_ns is None:
-        start_ns = moment_ns(event_ms)
-        if start_ns is None:
-            return None
+        return None
     if total_ms is not None and 0 <= total_ms <= _LAST_MS:
         end_ns = start_ns + round(total_ms * 1e6)
         return start_ns, end_ns if end_ns < _LAST_NS else start_ns
     return start_ns, max(start_ns, moment_ns(event_ms) or start_ns)
 
 
-def stages(took_ns: int, wait_ms: float | None, prefill_ms: float | None, ttft_ms: float | None) -> Stages:
-    """The wait and then the prefill end at the first token at the latest, or where that is unknown at the end."""
+def stages(
+    took_ns: int, wait_ms: float | None, prefill_ms: float | None, ttft_ms: float | None
+) -> tuple[int, int, int | None]:
+    """Where the wait and, from there, the prefill end, and where the decoding begins: ns after the start.
+
+    Both end at the first token at the latest, or where that is unknown at the end; then there is no decoding. A stage
+    that has no length was not told of.
+    """
     first_ns = took_ns if ttft_ms is None else _within(round(ttft_ms * 1e6), took_ns)
     wait_end = 0 if wait_ms is None else _within(round(wait_ms * 1e6), first_ns)
     prefill_end = wait_end if prefill_ms is None else wait_end + _within(round(prefill_ms * 1e6), first_ns - wait_end)
-    return Stages(wait_end, prefill_end, None if ttft_ms is None else first_ns)
+    return wait_end, prefill_end, None if ttft_ms is None else first_ns
 
 
 def _within(time_ns: int, last_ns: int) -> int:

@@ -90,9 +90,10 @@ def add_finish_facts(span: StoredSpan, args: Args) -> None:
     said = span.attributes.get(FINISH_METADATA)
     if isinstance(said, str):
         try:
-            args |= msgspec.to_builtins(finish_facts(_metadata.decode(said)))
+            facts = finish_facts(_metadata.decode(said))._asdict()
         except msgspec.MsgspecError:
             return
+        args |= {f"finish.{name}": value for name, value in facts.items() if value is not None}
 
 
 def open_tool_name(span: StoredSpan) -> str | None:

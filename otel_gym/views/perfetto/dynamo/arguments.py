@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import msgspec
-import orjson
 from msgspec import field
 
 from otel_gym.records.dynamo import TOOL_STATUSES, ToolEvent, Worker
-from otel_gym.records.dynamo_finish import finish_facts
+from otel_gym.records.dynamo_finish import FinishFacts, finish_facts
 from otel_gym.views.perfetto.dynamo.shown import Request
-from otel_gym.views.perfetto.json_text import json_args
 
 # The conventions ask for a name; Dynamo's own converter says the same.
 UNKNOWN_TOOL = "unknown-tool"
 _NO_WORKER = Worker()
-_encode = msgspec.json.Encoder().encode
+_NO_FACTS = FinishFacts()
 
 
-class _CallArgs(msgspec.Struct, gc=False, omit_defaults=True):
+class CallArgs(msgspec.Struct, gc=False, omit_defaults=True):
     """In the order of call_args."""
 
     model: str | None = field(default=None, name="gen_ai.request.model")
@@ -39,9 +37,17 @@ class _CallArgs(msgspec.Struct, gc=False, omit_defaults=True):
     prefill_rank: int | None = field(default=None, name="gym.dynamo.prefill_dp_rank")
     decode_worker: str | None = field(default=None, name="gym.dynamo.decode_worker_id")
     decode_rank: int | None = field(default=None, name="gym.dynamo.decode_dp_rank")
+    # As FinishFacts has them.
+    finish_reason: str | None = field(default=None, name="finish.finish_reason")
+    backend_finish_reason: str | None = field(default=None, name="finish.backend_finish_reason")
+    stop_reason: str | int | list[int] | None = field(default=None, name="finish.stop_reason")
+    tool_call_count: int | None = field(default=None, name="finish.tool_call_count")
+    tool_call_names: str | None = field(default=None, name="finish.tool_call_names")
+    choice_count: int | None = field(default=None, name="finish.choice_count")
+    choice_finish_reasons: str | None = field(default=None, name="finish.choice_finish_reasons")
 
 
-class _ToolArgs(msgspec.Struct, gc=False, omit_defaults=True):
+class ToolArgs(msgspec.Struct, gc=False, omit_defaults=True):
     """In the order of tool_args."""
 
     tool_class: str | None = field(default=None, name="gen_ai.tool.name")
@@ -56,11 +62,11 @@ class _ToolArgs(msgspec.Struct, gc=False, omit_defaults=True):
     time_known: bool | None = None
 
 
-def call_args(request: Request) -> str:
-    """As a JSON object."""
+def call_args(request: Request) -> CallArgs:
     worker = request.worker or _NO_WORKER
     prefill_worker, decode_worker = worker.prefill_worker_id, worker.decode_worker_id
-    made = _CallArgs(
+    metadata = request.finish_reason_metadata
+    return CallArgs(
         request.model,
         request.input_tokens,
         request.output_tokens,
@@ -79,13 +85,8 @@ def call_args(request: Request) -> str:
         worker.prefill_dp_rank,
         None if decode_worker is None else str(decode_worker),
         worker.decode_dp_rank,
+        *(_NO_FACTS if metadata is None else finish_facts(metadata)),
     )
-    text = _encode(made)
-    if request.finish_reason_metadata is not None:
-        facts = _encode(finish_facts(request.finish_reason_metadata))
-        if facts != b"{}":
-            text = facts if text == b"{}" else text[:-1] + b"," + facts[1:]
-    return _readable(text)
 
 
 def tool_error(tool: ToolEvent, event_type: str) -> str | None:
@@ -95,9 +96,8 @@ def tool_error(tool: ToolEvent, event_type: str) -> str | None:
     return (tool.error_type or "_OTHER") if has_failed else None
 
 
-def tool_args(tool: ToolEvent, error: str | None = None, *, is_time_known: bool = True) -> str:
-    """As a JSON object."""
-    made = _ToolArgs(
+def tool_args(tool: ToolEvent, error: str | None = None, *, is_time_known: bool = True) -> ToolArgs:
+    return ToolArgs(
         tool.tool_class or UNKNOWN_TOOL,
         tool.tool_call_id,
         tool.status and TOOL_STATUSES.get(tool.status, tool.status),
@@ -109,8 +109,3 @@ def tool_args(tool: ToolEvent, error: str | None = None, *, is_time_known: bool 
         None if error is None else "error",
         None if is_time_known else False,
     )
-    return _readable(_encode(made))
-
-
-def _readable(text: bytes) -> str:
-    return json_args(orjson.loads(text)) if b"\\" in text else text.decode()

@@ -8,27 +8,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from otel_gym.records.dynamo import FinishMetadata
 from otel_gym.records.dynamo_times import moment_ns, request_times, stages, tool_times
 from otel_gym.views.perfetto.chrome_json import StartsTooEarlyError
 from otel_gym.views.perfetto.dynamo.agents import INSTANTS, STAGES, Agent, Agents, Shown
-from otel_gym.views.perfetto.dynamo.arguments import UNKNOWN_TOOL, call_args, tool_args, tool_error
+from otel_gym.views.perfetto.dynamo.arguments import UNKNOWN_TOOL, ToolArgs, call_args, tool_args, tool_error
+from otel_gym.views.perfetto.dynamo.events import (
+    AgentSlice,
+    ArrowEnd,
+    ArrowStart,
+    CallSlice,
+    ContextCounter,
+    FailedToolSlice,
+    FirstToken,
+    StageSlice,
+    Tokens,
+    ToolInstant,
+    ToolSlice,
+    encoded,
+)
+from otel_gym.views.perfetto.dynamo.lanes import OnlineLanes
 from otel_gym.views.perfetto.dynamo.shown import Record, Request
 from otel_gym.views.perfetto.dynamo.tool_pairs import Told, ToolPairs
-from otel_gym.views.perfetto.json_text import json_text
 from otel_gym.views.perfetto.shapes import AGENT, MODEL, TOOL
-from otel_gym.views.perfetto.stages import STAGE, WantedStages, name_of_open_tool
+from otel_gym.views.perfetto.stages import WantedStages, name_of_open_tool
 
-_BATCH = 2048
+_BATCH = 1024
 # What comes up to an hour before the first record still has a place.
 _MARGIN_NS = 3600 * 10**9
-# Of these no more are kept for arrows that may begin or end at them.
-_MOST_WAITING = 64
-_MOST_NAMES = 10_000
-_THOUSANDTHS = ["", *(f".{number:03d}" for number in range(1, 1000))]
-_WAIT, _PREFILL, _DECODE = (
-    f'{{"ph":"X","name":"{name}","cat":"{STAGE}","ts":' for name in ("prefill wait", "prefill", "decode")
-)
-_FIRST_TOKEN = f'{{"ph":"i","s":"t","name":"first token","cat":"{STAGE}","ts":'
+# Of an agent's tools no more are kept for arrows that may begin at them.
+_TOOLS_KEPT = 16
 
 
 class DynamoTraceWriter:
@@ -42,15 +51,14 @@ class DynamoTraceWriter:
         self._wanted = wanted
         self._base_ns = base_ns
         self._earliest_ns = base_ns or 0
-        self._lines: list[str] = []
+        self._events: list[Any] = []
+        self._take = self._events.append
         self._is_first = True
-        self._agents = Agents(self._lines.append)
+        self._agents = Agents(self._take)
         self._pairs = ToolPairs()
         self._seen: set[int] = set()
-        self._call_heads: dict[str | None, str] = {}
-        self._tool_heads: dict[str | None, str] = {}
         self._flows = 0
-        # Requests and tools that were written, of which there was another one, without any time.
+        # Requests and tools that were written, that were there already, that have no time.
         self.shown = self.duplicates = self.untimed = 0
 
     def add(self, record: Record) -> None:
@@ -60,7 +68,7 @@ class DynamoTraceWriter:
         elif record.tool is not None:
             agent = self._agents.of(record.agent_context)
             self._tool(Told(agent, record.tool, record.event_type, record.event_time_unix_ms))
-        if len(self._lines) >= _BATCH:
+        if len(self._events) >= _BATCH:
             self._flush()
 
     def end(self) -> None:
@@ -81,49 +89,49 @@ class DynamoTraceWriter:
             self.untimed += 1
             return
         start_ns, end_ns = times
-        told = (request.output_tokens, request.total_time_ms, request.ttft_ms, record.event_time_unix_ms)
-        if self._is_again((agent.number, request.request_id, start_ns, request.model, told)):
+        if self._is_again((agent.number, request.request_id, start_ns, end_ns, request.output_tokens, request.ttft_ms)):
             return
-        start = self._us(start_ns)
+        ts, pid = self._us(start_ns), agent.session.number
         lane = agent.call_lanes.lane_of(start_ns, end_ns)
-        place = agent.places.get((MODEL, lane)) or self._agents.place(agent, MODEL, lane)
-        head = self._call_heads.get(request.model) or _head(self._call_heads, "chat", request.model, MODEL)
-        self._lines.append(f'{head}{start},"dur":{_us(end_ns - start_ns)},{place},"args":{call_args(request)}}}')
-        self.shown += 1
-        self._arrows_to_call(agent, request, Shown(start_ns, end_ns, start, place))
+        tids = agent.call_tids
+        tid = tids[lane] if lane < len(tids) else self._agents.new_tid(agent, tids, MODEL, lane)
+        name = f"chat {request.model}" if request.model else "chat"
+        took = (end_ns - start_ns) / 1000
+        self._take(CallSlice(name, ts, took, pid, tid, call_args(request)))
         if request.input_tokens is not None:
-            self._context(agent, request, start)
+            agent.counts_tokens = True
+            tokens = Tokens(request.input_tokens, request.cached_tokens)
+            self._take(ContextCounter(f"{agent.name}:", ts, pid, tokens))
         if self._wanted.stages:
-            self._stages(agent, request, times, lane, place)
+            self._stages(agent, request, times, lane, tid)
+        self._arrows_to_call(agent, Shown(ts, ts + took, tid, _asked(request.finish_reason_metadata)))
         agent.lasts(start_ns, end_ns)
+        self.shown += 1
 
-    def _stages(self, agent: Agent, request: Request, times: tuple[int, int], lane: int, place: str) -> None:
+    def _stages(self, agent: Agent, request: Request, times: tuple[int, int], lane: int, tid: int) -> None:
         start_ns, end_ns = times
-        ttft_ms, took_ns = request.ttft_ms, end_ns - start_ns
+        ttft_ms, took_ns, pid = request.ttft_ms, end_ns - start_ns, agent.session.number
         wait_end, prefill_end, first = stages(took_ns, request.prefill_wait_time_ms, request.prefill_time_ms, ttft_ms)
         begin = 1  # at the call's own begin, an arrow there would be taken for the stage's
         if self._wanted.apart:
-            place, begin = agent.places.get((STAGES, lane)) or self._agents.place(agent, STAGES, lane), 0
-        after_ns = start_ns - (self._base_ns or 0)
-        told, tail = [], f',{place},"args":{{}}}}'
+            tid, begin = self._agents.tid(agent, STAGES, lane), 0
+        after_ns, take = start_ns - (self._base_ns or 0), self._take
         if wait_end > begin:
-            told.append(f'{_WAIT}{_us(after_ns + begin)},"dur":{_us(wait_end - begin)}{tail}')
+            take(StageSlice("prefill wait", (after_ns + begin) / 1000, (wait_end - begin) / 1000, pid, tid))
             begin = wait_end
         if prefill_end > begin:
-            told.append(f'{_PREFILL}{_us(after_ns + begin)},"dur":{_us(prefill_end - begin)}{tail}')
-        if first is not None and ttft_ms is not None:
-            begin, first_ns = first or min(begin, 1), round(ttft_ms * 1e6)
-            at = _us(after_ns + begin)
-            if took_ns > begin:
-                told.append(f'{_DECODE}{at},"dur":{_us(took_ns - begin)}{tail}')
-            if self._wanted.markers:
-                if first_ns != begin:
-                    at = _us(max(after_ns + first_ns, 0))
-                if not 0 <= first_ns <= took_ns:  # it would seem to be another call's
-                    tail = f',{self._agents.place(agent, MODEL, INSTANTS)},"args":{{}}}}'
-                told.append(f"{_FIRST_TOKEN}{at}{tail}")
-        if told:
-            self._lines.append(",\n".join(told))
+            take(StageSlice("prefill", (after_ns + begin) / 1000, (prefill_end - begin) / 1000, pid, tid))
+        if first is None or ttft_ms is None:
+            return
+        begin = first or min(begin, 1)
+        if took_ns > begin:
+            take(StageSlice("decode", (after_ns + begin) / 1000, (took_ns - begin) / 1000, pid, tid))
+        if not self._wanted.markers:
+            return
+        first_ns = round(ttft_ms * 1e6)
+        if not 0 <= first_ns <= took_ns:  # it would seem to be another call's
+            tid = self._agents.tid(agent, MODEL, INSTANTS)
+        take(FirstToken(max(after_ns + first_ns, 0) / 1000, pid, tid))
 
     def _tool(self, told: Told) -> None:
         agent, tool, event_type, event_ms = told
@@ -148,20 +156,19 @@ class DynamoTraceWriter:
     def _ended_tool(self, told: Told, start: Told | None) -> None:
         agent, tool, event_type, event_ms = told
         times, error = _times(told, start), tool_error(tool, event_type)
-        name = tool.tool_class or UNKNOWN_TOOL
+        name = f"execute_tool {tool.tool_class or UNKNOWN_TOOL}"
         if times is None:
-            args = tool_args(tool, error, is_time_known=False)
-            self._tool_instant(agent, f"execute_tool {name}", moment_ns(event_ms), args)
+            self._tool_instant(agent, name, moment_ns(event_ms), tool_args(tool, error, is_time_known=False))
             return
         start_ns, end_ns = times
-        begin = self._us(start_ns)
-        lane = agent.tool_lanes.lane_of(start_ns, end_ns)
-        place = agent.places.get((TOOL, lane)) or self._agents.place(agent, TOOL, lane)
-        head = self._tool_heads.get(name) or _head(self._tool_heads, "execute_tool", name, TOOL)
-        colour = "" if error is None else ',"cname":"terrible"'
-        took = _us(end_ns - start_ns)
-        self._lines.append(f'{head}{begin},"dur":{took},{place}{colour},"args":{tool_args(tool, error)}}}')
-        self._arrows_to_tool(agent, tool.tool_call_id, Shown(start_ns, end_ns, begin, place))
+        if agent.tool_lanes is None or agent.tool_tids is None:
+            agent.tool_lanes, agent.tool_tids = OnlineLanes(), []
+        lane, tids = agent.tool_lanes.lane_of(start_ns, end_ns), agent.tool_tids
+        tid = tids[lane] if lane < len(tids) else self._agents.new_tid(agent, tids, TOOL, lane)
+        ts, kind = self._us(start_ns), ToolSlice if error is None else FailedToolSlice
+        took = (end_ns - start_ns) / 1000
+        self._take(kind(name, ts, took, agent.session.number, tid, tool_args(tool, error)))
+        self._arrows_to_tool(agent, tool.tool_call_id, Shown(ts, ts + took, tid))
         agent.lasts(start_ns, end_ns)
         self.shown += 1
 
@@ -171,86 +178,69 @@ class DynamoTraceWriter:
         at_ns = moment_ns(tool.started_at_unix_ms) or moment_ns(start.event_ms)
         self._tool_instant(start.agent, name_of_open_tool(tool.tool_class or UNKNOWN_TOOL), at_ns, tool_args(tool))
 
-    def _tool_instant(self, agent: Agent, name: str, at_ns: int | None, args: str) -> None:
+    def _tool_instant(self, agent: Agent, name: str, at_ns: int | None, args: ToolArgs) -> None:
         if at_ns is None:
             self.untimed += 1
             return
-        self._lines.append(
-            f'{{"ph":"i","s":"t","name":{json_text(name)},"cat":"{TOOL}","ts":{self._us(at_ns)},'
-            f'{self._agents.place(agent, TOOL, INSTANTS)},"args":{args}}}'
-        )
+        tid = self._agents.tid(agent, TOOL, INSTANTS)
+        self._take(ToolInstant(name, self._us(at_ns), agent.session.number, tid, args))
         self.shown += 1
 
-    def _context(self, agent: Agent, request: Request, start: str) -> None:
-        agent.counts_tokens = True
-        cached = "" if request.cached_tokens is None else f',"cached tokens":{request.cached_tokens}'
-        self._lines.append(f'{agent.counter}{start},"args":{{"context tokens":{request.input_tokens}{cached}}}}}')
-
-    def _arrows_to_call(self, agent: Agent, request: Request, call: Shown) -> None:
+    def _arrows_to_call(self, agent: Agent, call: Shown) -> None:
         """From tools that had ended, to the next call."""
         if agent.ended:
-            waiting, agent.ended = agent.ended, []
+            waiting, agent.ended = agent.ended, None
             for tool in waiting:
-                if tool.end_ns <= call.start_ns:
-                    self._arrow(tool, call)
+                if tool.end <= call.start:
+                    self._arrow(agent, tool, agent, call)
                 else:
-                    agent.ended.append(tool)
-        metadata = request.finish_reason_metadata
-        agent.last_call = call if metadata is None else None
-        if metadata is None:
-            return
-        for asked in metadata.tool_calls:
-            if asked.id is not None:
-                agent.asked[asked.id] = call
-        while len(agent.asked) > _MOST_WAITING:
-            del agent.asked[next(iter(agent.asked))]
+                    agent.ended = [*(agent.ended or ()), tool]
+        last = agent.calls[-1:]
+        agent.calls = (*last, call) if last and last[0].end > call.start else (call,)
 
     def _arrows_to_tool(self, agent: Agent, call_id: str | None, tool: Shown) -> None:
-        """From the call that asked for it, or the last one before it where that says nothing of tools."""
-        asking = agent.asked.pop(call_id, None) if call_id is not None else None
-        if asking is None and agent.last_call is not None and agent.last_call.end_ns <= tool.start_ns:
-            asking = agent.last_call
-        if asking is not None:
-            self._arrow(asking, tool)
-        agent.ended.append(tool)
-        del agent.ended[:-_MOST_WAITING]
+        """From the call that asked for it, or the last one before it that does not say what it asked for."""
+        for call in reversed(agent.calls):
+            if call.may_ask(call_id, tool.start):
+                self._arrow(agent, call, agent, tool)
+                break
+        agent.ended = [*(agent.ended or ())[1 - _TOOLS_KEPT :], tool]
 
-    def _arrow(self, source: Shown, target: Shown) -> None:
-        if source.start_ns > target.start_ns:
-            return
+    def _arrow(self, agent: Agent, source: Shown, other: Agent, target: Shown) -> None:
         self._flows += 1
-        for phase, end in (("s", source), ("f", target)):
-            self._lines.append(
-                f'{{"ph":"{phase}","bp":"e","name":"flow","cat":"flow","id":{self._flows},"ts":{end.start},{end.place}}}'
-            )
+        self._take(ArrowStart(self._flows, source.start, agent.session.number, source.tid))
+        self._take(ArrowEnd(self._flows, target.start, other.session.number, target.tid))
 
     def _write_agents(self) -> None:
         """Each from its first to its last time, as are sessions."""
-        turns: dict[Agent, Shown] = {}
         for agent in self._agents.all():
-            if agent.first_ns is not None:
-                place = self._agents.place(agent, AGENT)
-                turns[agent] = self._whole(f"invoke_agent {agent.name}", agent.first_ns, agent.last_ns, place)
-                agent.session.lasts(agent.first_ns, agent.last_ns)
-        for agent, turn in turns.items():
+            if agent.first_ns < 0:
+                continue
+            agent.session.lasts(agent.first_ns, agent.last_ns)
+            turn = self._turn_of(agent)
+            took = (agent.last_ns - agent.first_ns) / 1000
+            self._take(AgentSlice(f"invoke_agent {agent.name}", turn.start, took, agent.session.number, turn.tid))
             parent = self._agents.parent_of(agent)
-            if parent in turns:
-                self._arrow(turns[parent], turn)
-            if agent.counts_tokens:
-                end = self._us(max(agent.session.last_ns, turn.start_ns + 1))
-                self._lines.append(f'{agent.counter}{end},"args":{{"context tokens":0,"cached tokens":0}}}}')
+            if parent is not None and 0 <= parent.first_ns <= agent.first_ns:
+                self._arrow(parent, self._turn_of(parent), agent, turn)
+            if len(self._events) >= _BATCH:
+                self._flush()
+        for agent in self._agents.all():
+            if agent.counts_tokens:  # else it would stand at its last value to the end of the trace
+                end = self._us(max(agent.session.last_ns, agent.first_ns + 1))
+                self._take(ContextCounter(f"{agent.name}:", end, agent.session.number, Tokens(0, 0)))
+            if len(self._events) >= _BATCH:
+                self._flush()
         for session in self._agents.sessions():
-            if session.first_ns is not None:
-                place = self._agents.place_of_session(session)
-                self._whole("rollout", session.first_ns, session.last_ns, place)
+            if session.first_ns >= 0:
+                tid, took = self._agents.thread(session, AGENT), (session.last_ns - session.first_ns) / 1000
+                self._take(AgentSlice("rollout", self._us(session.first_ns), took, session.number, tid))
+            if len(self._events) >= _BATCH:
+                self._flush()
 
-    def _whole(self, name: str, start_ns: int, end_ns: int, place: str) -> Shown:
-        start = self._us(start_ns)
-        self._lines.append(
-            f'{{"ph":"X","name":{json_text(name)},"cat":"{AGENT}","ts":{start},"dur":{_us(end_ns - start_ns)},{place},'
-            '"args":{}}'
-        )
-        return Shown(start_ns, end_ns, start, place)
+    def _turn_of(self, agent: Agent) -> Shown:
+        tid = self._agents.turn_tid(agent)
+        return Shown(self._us(agent.first_ns), self._us(agent.last_ns), tid)
 
     def _is_again(self, what: tuple[Any, ...]) -> bool:
         seen = hash(what)
@@ -260,34 +250,27 @@ class DynamoTraceWriter:
         self._seen.add(seen)
         return False
 
-    def _us(self, time_ns: int) -> str:
+    def _us(self, time_ns: int) -> float:
         if self._base_ns is None:
             self._base_ns = self._earliest_ns = max(time_ns - _MARGIN_NS, 0)
         after_ns = time_ns - self._base_ns
         if after_ns < 0:
             self._earliest_ns = min(self._earliest_ns, time_ns)
-            return "0"
-        return _us(after_ns)
+            return 0.0
+        return after_ns / 1000
 
     def _flush(self) -> None:
-        if self._lines:
-            self._write((("" if self._is_first else ",\n") + ",\n".join(self._lines)).encode("utf-8", "replace"))
+        if self._events:
+            self._write(encoded(self._events) if self._is_first else b",\n" + encoded(self._events))
             self._is_first = False
-            self._lines.clear()
+            self._events.clear()
 
 
-def _us(time_ns: int) -> str:
-    """Exact, as far as a double is: see chrome_json."""
-    return f"{time_ns // 1000}{_THOUSANDTHS[time_ns % 1000]}"
-
-
-def _head(known: dict[str | None, str], operation: str, named: str | None, kind: str) -> str:
-    """What the events of a model or a tool begin with."""
-    if len(known) >= _MOST_NAMES:
-        known.clear()
-    name = json_text(f"{operation} {named}" if named else operation)
-    head = known[named] = f'{{"ph":"X","name":{name},"cat":"{kind}","ts":'
-    return head
+def _asked(metadata: FinishMetadata | None) -> str | tuple[str | None, ...] | None:
+    if metadata is None:
+        return None
+    calls = metadata.tool_calls
+    return calls[0].id or () if len(calls) == 1 else tuple([call.id for call in calls])
 
 
 def _times(told: Told, paired: Told | None) -> tuple[int, int] | None:
