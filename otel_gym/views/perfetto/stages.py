@@ -15,6 +15,7 @@ from otel_gym.views.perfetto.shapes import Args, Instant, Slice
 
 STAGE = "model call stage"
 _WAIT, _PREFILL, _TTFT = (names.DYNAMO_PREFIX + name for name in ("prefill_wait_time_ms", "prefill_time_ms", "ttft_ms"))
+_TIMES = frozenset({_WAIT, _PREFILL, _TTFT})
 FINISH_METADATA = f"{names.DYNAMO_PREFIX}finish_reason_metadata"
 _metadata = msgspec.json.Decoder(FinishMetadata)
 
@@ -50,6 +51,8 @@ def stages_of(span: StoredSpan, made: Slice, wanted: WantedStages) -> list[Slice
 
 
 def _told_by_dynamo(span: StoredSpan, made: Slice) -> list[Slice | Instant]:
+    if span.attributes.keys().isdisjoint(_TIMES):
+        return []
     ttft_ms, start_ns = _milliseconds(span, _TTFT), made.start_ns
     wait_ms, prefill_ms = _milliseconds(span, _WAIT), _milliseconds(span, _PREFILL)
     wait_end, prefill_end, decode_from = stages(made.end_ns - start_ns, wait_ms, prefill_ms, ttft_ms)
