@@ -113,6 +113,8 @@ class RolloutSpanProcessor(SpanProcessor):
                 sink.add(span, payload)
             except Exception:
                 log_once("a span could not be handed to a live sink")
+        if self.sinks and _is_outermost(span) and is_pool_worker():
+            self.flush_sinks(time.monotonic() + POOL_WORKER_WAIT_S)
 
     def _send(self, span: ReadableSpan, payload: Payload | None, identity: Mapping[str, Any] | None) -> None:
         if self.leg is None:
@@ -143,7 +145,7 @@ class RolloutSpanProcessor(SpanProcessor):
                 recorder.add_line(rollout_id, encode_span(span, None, self.content, identity))
                 if span.name == ROLLOUT_SPAN and span.parent is None:
                     recorder.rollout_ended(rollout_id)
-                if (span.parent is None or span.parent.is_remote) and is_pool_worker():
+                if _is_outermost(span) and is_pool_worker():
                     recorder.flush(POOL_WORKER_WAIT_S)
         except Exception:
             recorder.spans_lost += 1
@@ -189,6 +191,10 @@ class RolloutSpanProcessor(SpanProcessor):
         deadline = time.monotonic() + timeout_s
         flushed = [recorder.flush(max(0.0, deadline - time.monotonic())) for recorder in self.recorders]
         return self.flush_sinks(deadline) and all(flushed)
+
+
+def _is_outermost(span: ReadableSpan) -> bool:
+    return span.parent is None or span.parent.is_remote
 
 
 def _key(span: ReadableSpan) -> tuple[int, int]:

@@ -39,6 +39,11 @@ COUNTED: dict[str, tuple[str, bool]] = {
         "spans came to `otel-gym receive` with ids or fields that are none, and are in no file; see to who sends them",
         True,
     ),
+    "dynamo_lost_records": (
+        "spans are missing in Dynamo's trace files; see to the disk, or raise DYN_AGENT_TRACE_CAPACITY. The store has "
+        "them: `otel-gym export dynamo`",
+        False,
+    ),
     "dynamo_lost_tool_events": (
         "tool events did not reach the endpoint of DYN_…_TOOL_EVENTS_ZMQ_ENDPOINT; is a Dynamo, or `otel-gym dynamo "
         "relay`, bound there? The store has the tools",

@@ -215,6 +215,22 @@ def test_a_forked_child_writes_its_own_segment_and_nothing_twice(tmp_path):
     assert len(list(tmp_path.glob("t.*"))) == 2
 
 
+def test_a_worker_of_a_pool_has_written_when_its_span_has_ended(tmp_path):
+    program = (
+        "import multiprocessing, otel_gym\n"
+        "def work(number):\n"
+        "    with otel_gym.rollout(number, 0):\n"
+        "        with otel_gym.execute_tool('t', str(number)): pass\n"
+        "if __name__ == '__main__':\n"
+        "    with multiprocessing.get_context('fork').Pool(1) as pool:\n"
+        "        pool.map(work, range(3))\n"
+    )
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    subprocess.run([sys.executable, script], env=environment(tmp_path), check=True)
+    assert sorted(event["tool"]["tool_call_id"] for event in events_in(tmp_path)) == sorted("001122")
+
+
 def test_without_gym_spans_nothing_is_made(tmp_path):
     subprocess.run([sys.executable, "-c", "import otel_gym"], env=environment(tmp_path), check=True)
     assert list(tmp_path.iterdir()) == []
