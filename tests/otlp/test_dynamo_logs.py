@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -209,3 +210,57 @@ def test_files_of_logs_are_imported_once(
     assert spans_of(store) == expected
     assert "new span" not in imported(store, "otlp", str(file))
     assert spans_of(store) == expected
+
+
+def served(trace_id: str, parent_id: str) -> dict[str, Any]:
+    span = {
+        "traceId": trace_id,
+        "spanId": "00000000000000aa",
+        "parentSpanId": parent_id,
+        "name": "http-request",
+        "kind": 1,
+        "startTimeUnixNano": str(T0 * 10**6),
+        "endTimeUnixNano": str((T0 + 100) * 10**6),
+        "attributes": [
+            {"key": name, "value": {"stringValue": value}}
+            for name, value in (("uri", "/v1/chat/completions"), ("request_id", "r1"))
+        ],
+    }
+    below = {**span, "spanId": "00000000000000ab", "parentSpanId": span["spanId"], "name": "kv_router.route_request"}
+    return {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {"name": "dynamo"}, "spans": [below, span]}]}]}
+
+
+HARNESS = """
+    import os, sys, otel_gym
+    with otel_gym.rollout(12, 0) as rollout, otel_gym.invoke_agent("planner") as agent:
+        context = agent.span.get_span_context()
+        print(f"{context.trace_id:032x} {context.span_id:016x}", flush=True)
+        sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("by", ["receive", "import"])
+def test_dynamos_spans_are_stored_with_the_rollout_that_another_process_traces(
+    receive: Receive, tmp_path: Path, by: str
+) -> None:
+    store = tmp_path / "store"
+    harness = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(HARNESS)],
+        env={**os.environ, "OTEL_GYM": "1", "OTEL_GYM_DIR": str(store)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert harness.stdout is not None
+    spans = served(*harness.stdout.readline().split())
+    if by == "import":
+        harness.communicate("done\n", timeout=60)
+        (tmp_path / "spans.json").write_text(json.dumps(spans))
+        imported(store, "otlp", str(tmp_path / "spans.json"))
+    else:
+        receiver = receive(store)
+        assert httpx.post(receiver.traces, json=spans).status_code == 200
+        harness.communicate("done\n", timeout=60)
+        receiver.stop()
+    names = {span.name: rollout_id for (rollout_id, _), span in spans_of(store).items()}
+    assert names["http-request"] == names["kv_router.route_request"] == names["rollout"] == "12-0"

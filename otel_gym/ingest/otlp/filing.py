@@ -6,7 +6,7 @@ A child ends, and comes, before its parent: a span whose ancestors are not known
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from otel_gym.conventions import UNASSIGNED
@@ -29,9 +29,18 @@ class Filed(NamedTuple):
 
 
 class Filing:
-    """``file`` gives the spans whose rollout is known now, those that waited among them; ``unassigned`` for none."""
+    """``file`` gives the spans whose rollout is known now, those that waited among them; ``unassigned`` for none.
 
-    def __init__(self, most_known: int = MOST_KNOWN, most_waiting_bytes: int = MOST_WAITING_BYTES) -> None:
+    ``elsewhere``: asked for a span whose ancestors did not come here, since another process may have stored them.
+    """
+
+    def __init__(
+        self,
+        most_known: int = MOST_KNOWN,
+        most_waiting_bytes: int = MOST_WAITING_BYTES,
+        elsewhere: Callable[[StoredSpan], str | None] = lambda span: None,
+    ) -> None:
+        self._elsewhere = elsewhere
         self._most_known = most_known
         self._most_waiting_bytes = most_waiting_bytes
         self._known: OrderedDict[_Ids, str] = OrderedDict()
@@ -59,6 +68,18 @@ class Filing:
             filed += self._given_up(spans_of_parent)
         return filed
 
+    def found_meanwhile(self) -> list[Filed]:
+        """Those that waited, and are known elsewhere by now."""
+        filed: list[Filed] = []
+        for spans in list(self._waiting.values()):
+            rollout_id = self._elsewhere(spans[0])
+            parent = (spans[0].trace_id, spans[0].parent_span_id or "")
+            if rollout_id is not None and self._waiting.pop(parent, None) is not None:
+                self._waiting_bytes -= sum(map(_size, spans))
+                for span in spans:
+                    self._learn(span, rollout_id, filed)
+        return filed
+
     def give_up(self) -> list[Filed]:
         """Those that still wait, under ``unassigned``: their ancestors will not come."""
         filed = self._given_up(list(self.waiting))
@@ -70,7 +91,7 @@ class Filing:
             self._learn(span, UNASSIGNED, filed)
             return
         parent = (span.trace_id, span.parent_span_id)
-        rollout_id = self._known.get(parent)
+        rollout_id = self._known.get(parent) or self._elsewhere(span)
         if rollout_id is not None:
             self._learn(span, rollout_id, filed)
             return

@@ -35,6 +35,7 @@ from otel_gym.store.layout import is_store
 from otel_gym.store.reader import Store, completeness
 from otel_gym.store.span import NO_ORIGIN, SpanLink, StoredSpan
 from otel_gym.store.span_lines import line_of_span
+from otel_gym.store.traces import StoredTraces
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.encode import content_of
 
@@ -104,6 +105,7 @@ class OtlpImport:
         self._records: list[LogRecord] = []
         self.damage: list[str] = []
         self._filing = Filing(_MOST_KNOWN, _MOST_WAITING_BYTES)
+        self._traces = StoredTraces(directory)
         self._known = _Known(directory)
         self._counted: dict[str, _Counted] = {}
 
@@ -119,7 +121,8 @@ class OtlpImport:
     def finish(self) -> dict[str, Written]:
         """By rollout what became of its spans."""
         for filed in self._filing.give_up():
-            self._add(filed)
+            rollout_id = self._traces.rollout_of_served(filed.span) or filed.rollout_id
+            self._add(Filed(rollout_id, filed.span))
         self._write()
         self._finish_records()
         return {name: Written(each.new, each.changed, each.same) for name, each in self._counted.items()}

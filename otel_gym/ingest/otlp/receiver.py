@@ -25,6 +25,7 @@ from otel_gym.ingest.otlp.room import Room
 from otel_gym.ingest.otlp.waiting import WaitingFile
 from otel_gym.settings import Settings
 from otel_gym.store.executions import is_root
+from otel_gym.store.traces import StoredTraces
 from otel_gym.store.writer import StoreWriter
 from otel_gym.tracing.encode import content_of
 from otel_gym.tracing.logs import log_once
@@ -92,7 +93,7 @@ class Receiver:
         policy = content_policy_from(settings, messages=True)
         self._cleaner = Cleaner(policy)
         self._dynamo = LiveSpans(directory, settings.run_id, policy)
-        self._filing = Filing()
+        self._filing = Filing(elsewhere=StoredTraces(directory).rollout_of_served)
         self._lines = Lines(self._writer)
         self._sealer = Sealer(directory, settings.seal_after_s) if settings.format == "parquet" else None
         self._waiting = WaitingFile(lambda: StoreWriter(directory, SERVICE, sync=settings.syncs))
@@ -138,11 +139,22 @@ class Receiver:
         if self._sealer is not None:
             self._sealer.finish(self._writer.name)
 
+    def _add_found(self) -> None:
+        found = self._filing.found_meanwhile()
+        for each in found:
+            self._add(each)
+        if found:
+            self._waiting.some_left()
+
     def _end_dynamo(self) -> None:
+        self._add_found()
         for each in self._dynamo.ended():
             self._add(each)
         for error in self._lines.write().values():
-            log_once(f"the store cannot be written, the last of Dynamo's records are lost: {error}")
+            self._waiting.keep()
+            log_once(
+                f"the store cannot be written, the last of Dynamo's records are lost: {error}", with_traceback=False
+            )
 
     def _keep_house(self) -> None:
         if self._waiting.tidy_in_s == 0.0:
@@ -190,6 +202,7 @@ class Receiver:
             except Exception:
                 log_once("a message could not be taken in")
                 message.answer = _FAILED
+        self._add_found()
         failed = self._written(messages)
         if failed:
             self._waiting.keep()
