@@ -132,9 +132,8 @@ def judge(python: Path, corpus: Path, folder: Path) -> int:
     for name, problem in checks.items():
         print(f"{name}: {problem or 'agrees'}")
     completed, agree = marks.count(None), list(checks.values()).count(None)
-    print(
-        f"{len(marks)} exports, {completed} completed, {len(marks) - completed} wrong; {len(checks)} checks, {agree} agree"
-    )
+    wrong = len(marks) - completed
+    print(f"{len(marks)} exports, {completed} completed, {wrong} wrong; {len(checks)} checks, {agree} agree")
     return 0 if marks and checks and completed == len(marks) and agree == len(checks) else 1
 
 

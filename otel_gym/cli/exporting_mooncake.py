@@ -67,6 +67,8 @@ def _say_what_was_written(trace: MooncakeTrace, wanted: MooncakeWanted, output: 
         say(f"… and {len(trace.left_out) - _MOST_SAID:,} more were left out")
     if trace.failed:
         say(f"{counted(trace.failed, 'call')} failed without an answer: no requests, as for Dynamo")
+    if trace.payloads:
+        say(f"{counted(trace.payloads, 'payload')} of requests that Dynamo did not record: no requests, as for Dynamo")
     if trace.without_output:
         say(
             f"{counted(trace.without_output, 'request')} made no token: the replay of Dynamo 1.3.1 never ends such a "

@@ -144,7 +144,7 @@ def own_rollout():
 
 def test_rollout_that_never_touched_dynamo_is_replayed_from_its_token_ids():
     rows = rows_of(*own_rollout(), rules="2026-08", block_size=2)
-    assert [row["session_id"] for row in rows] == ["r:planner", "r:helper", "r:planner"]
+    assert [row["session_id"] for row in rows] == ["r:planner", "r:planner/helper:call-1", "r:planner"]
     assert [row["input_length"] for row in rows] == [3, 2, 5]
     assert [row["hash_ids"] for row in rows] == [[0, 1], [2], [0, 3, 4]]
     first, helper, last = rows
@@ -210,5 +210,5 @@ def test_context_that_a_harness_said_names_the_session_of_calls_and_of_tools():
     for each in (spans[2], spans[6]):
         each.attributes.update(said)
     rows = rows_of(*spans, rules="2026-08", block_size=2)
-    assert [row["session_id"] for row in rows] == ["run-7", "r:helper", "run-7"]
+    assert [row["session_id"] for row in rows] == ["run-7", "r:planner/helper:call-1", "run-7"]
     assert rows[1]["wait_for"] and rows[2]["tool_wait_ms"] == 30.0

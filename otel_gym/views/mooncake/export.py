@@ -25,13 +25,14 @@ _NOTHING = (
 
 @dataclass(slots=True)
 class MooncakeTrace:
-    """``left_out``: a line for each record that cannot be replayed. ``failed``: calls that a server refused.
+    """``left_out``: a line for each record that cannot be replayed. ``failed``, ``payloads``: as of Recorded.
     ``without_output``: requests that made no token, on which the replay of Dynamo 1.3.1 dies."""
 
     rows: _PlainRows
     rules: str
     left_out: list[str] = field(default_factory=list)
     failed: int = 0
+    payloads: int = 0
     without_output: int = 0
 
     @property
@@ -64,7 +65,7 @@ def mooncake_trace(
         problems = list(check_rows(map(encode_row, rows), rows.block_size, agentic=wanted.agentic))
         refused = {problem.line - 1: problem for problem in problems if problem.is_refused}
         if not refused:
-            return MooncakeTrace(rows, rules, skipped.texts, recorded.failed, len(problems))
+            return MooncakeTrace(rows, rules, skipped.texts, recorded.failed, recorded.payloads, len(problems))
         requests = _without_refused(requests, refused, skipped)
     raise MooncakeError("; ".join([_NOTHING, *skipped.texts[:1]]))
 

@@ -17,7 +17,8 @@ from otel_gym.store.json_text import parsed
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
 from otel_gym.store.tokens import tokens_of_response
-from otel_gym.views.agent_tree import CALL_ID, Agent, AgentTree, is_tool
+from otel_gym.views.agent_tree import Agent, AgentTree, is_tool
+from otel_gym.views.dynamo.tools import events_of
 from otel_gym.views.generations import Call, calls_of
 from otel_gym.views.mooncake.requests import ClaudeLink, Recorded, Request, Session, Skipped, Tool, place_of
 from otel_gym.wire.usage import token_count
@@ -25,9 +26,15 @@ from otel_gym.wire.usage import token_count
 _DYNAMO = "dynamo"
 _SCHEMA = names.DYNAMO_PREFIX + "schema"
 _REPLAY = names.DYNAMO_PREFIX + "replay."
-_TOOL = names.DYNAMO_PREFIX + "tool."
+_MEASURED = (
+    names.DYNAMO_PREFIX + "request_received_ms",
+    names.DYNAMO_PREFIX + "total_time_ms",
+    _REPLAY + "input_length",
+)
+_TOOL_EVENTS = names.DYNAMO_PREFIX + "tool.events"
 _NS_OF_MS = 10**6
-_TERMINAL = ("tool_end", "tool_error")
+# Records of a tool's end: whether it failed.
+_FAILED = {"tool_end": False, "tool_error": True}
 _NEEDS_SIZE = "give the size of its blocks with --trace-block-size N"
 
 
@@ -77,6 +84,9 @@ class _Reading:
         if facts.is_refused:
             self._found.failed += 1
             return None
+        if facts.is_payload_alone:
+            self._found.payloads += 1
+            return None
         request_id = safe_text(facts.request_id)
         place = place_of(self._address, request_id, facts.call.span.span_id)
         try:
@@ -125,26 +135,31 @@ class _Reading:
 
     def _tool(self, span: StoredSpan) -> Tool | None:
         """None: it has not ended, its times are not known, or it ends before it begins."""
-        attributes = span.attributes
-        of_dynamo = attributes.get(names.SOURCE) == _DYNAMO
-        times = _dynamo_tool_times(span) if of_dynamo else _span_times(span)
-        if times is None or times[1] < times[0]:
+        ended = _last_event(span)
+        if ended is None:
             return None
-        start_ms, end_ms = times
-        session, _ = self._sessions(span, agent_context_of_attributes(attributes), of_dynamo)
-        failed = "tool_error" in _texts(attributes, _TOOL + "events") if of_dynamo else span.status == STATUS_ERROR
+        event_ms, told = ended
+        duration_ms = told.get("duration_ms")
+        end_ms = told.get("ended_at_unix_ms", event_ms)
+        start_ms = told.get("started_at_unix_ms")
+        if start_ms is None:
+            start_ms = end_ms if duration_ms is None else max(0, end_ms - _rounded(duration_ms))
+        if end_ms < start_ms:
+            return None
+        of_dynamo = span.attributes.get(names.SOURCE) == _DYNAMO
+        session, _ = self._sessions(span, agent_context_of_attributes(span.attributes), of_dynamo)
         return Tool(
             session,
             start_ms,
             end_ms,
-            safe_text(_text(attributes, CALL_ID) or ("" if of_dynamo else span.span_id)),
-            safe_text(_text(attributes, "gen_ai.tool.name") or ""),
-            _text(attributes, _TOOL + "status") or ("error" if failed else "succeeded"),
-            _tool_duration(span, end_ms - start_ms, of_dynamo),
-            token_count(attributes.get(_TOOL + "output_bytes")),
-            token_count(attributes.get(_TOOL + "output_tokens")),
-            _text(attributes, "error.type"),
-            _claude_link(attributes),
+            safe_text(told["tool_call_id"]),
+            safe_text(told["tool_class"]),
+            told["status"],
+            float(end_ms - start_ms if duration_ms is None else duration_ms),
+            told.get("output_bytes"),
+            told.get("output_tokens"),
+            told.get("error_type"),
+            _claude_link(span.attributes),
         )
 
 
@@ -180,6 +195,13 @@ class _Facts:
         span = self.call.captured or self.call.span
         failed = span.status == STATUS_ERROR or names.ERROR_CATEGORY in self.attributes
         return failed and not self.of_dynamo and self._output_length() is None
+
+    @property
+    def is_payload_alone(self) -> bool:
+        """Dynamo kept its bodies, and recorded no request: one with several choices, for example."""
+        has_bodies = names.REQUEST_BODY in self.attributes or names.DYNAMO_PREFIX + "endpoint" in self.attributes
+        is_measured = any(name in self.attributes for name in _MEASURED)
+        return self.of_dynamo and has_bodies and not is_measured
 
     def times(self) -> tuple[int, int]:
         if self.of_dynamo:
@@ -269,11 +291,16 @@ class _Facts:
 
 
 def _labels(agents: Iterable[Agent]) -> dict[int, str]:
-    """A name of its own for each agent of a rollout."""
+    """A name of its own for each agent of a rollout, parents first: those that `export dynamo` gives them."""
     labels: dict[int, str] = {}
     used: dict[str, int] = {}
     for agent in agents:
-        name = safe_text(agent.agent_id or agent.name or "agent")
+        name = agent.agent_id or agent.name or "agent"
+        if agent.spawned_by and not agent.agent_id:
+            name = f"{name}:{agent.spawned_by}"
+        if agent.parent is not None:
+            name = f"{labels[id(agent.parent)]}/{name}"
+        name = safe_text(name)
         used[name] = used.get(name, 0) + 1
         labels[id(agent)] = name if used[name] == 1 else f"{name}#{used[name]}"
     return labels
@@ -285,28 +312,15 @@ def _span_times(span: StoredSpan) -> tuple[int, int] | None:
     return span.start_ns // _NS_OF_MS, span.end_ns // _NS_OF_MS
 
 
-def _dynamo_tool_times(span: StoredSpan) -> tuple[int, int] | None:
-    """By its terminal record alone, as Dynamo's own conversion does."""
-    attributes = span.attributes
-    if not set(_texts(attributes, _TOOL + "events")).intersection(_TERMINAL):
+def _last_event(span: StoredSpan) -> tuple[int, dict[str, Any]] | None:
+    """Of a tool that has ended the record that Dynamo would have of that, by which alone its conversions go: its time,
+    UNIX ms, and what it tells."""
+    if span.attributes.get(names.TIME_KNOWN) is False and _TOOL_EVENTS not in span.attributes:
         return None
-    end = token_count(attributes.get(_TOOL + "ended_at_unix_ms"))
-    if end is None:
-        end = token_count(attributes.get(names.DYNAMO_PREFIX + "event_time_unix_ms"))
-    if end is None:
-        return None
-    start = token_count(attributes.get(_TOOL + "started_at_unix_ms"))
-    duration = finite_number(attributes.get(_TOOL + "duration_ms"))
-    if start is None:
-        start = end if duration is None else end - _rounded(duration)
-    return max(0, start), end
-
-
-def _tool_duration(span: StoredSpan, observed_ms: int, of_dynamo: bool) -> float:
-    if not of_dynamo:
-        return ((span.end_ns or span.start_ns) - span.start_ns) / _NS_OF_MS
-    duration = finite_number(span.attributes.get(_TOOL + "duration_ms"))
-    return float(observed_ms if duration is None else duration)
+    for kind, event_ms, told in reversed(events_of(span)):
+        if kind in _FAILED:
+            return event_ms, {"status": "error" if _FAILED[kind] else "succeeded", **told}
+    return None
 
 
 def _claude_link(attributes: Mapping[str, Any]) -> ClaudeLink | None:
@@ -333,11 +347,6 @@ def _rounded(ms: float) -> int:
 def _text(attributes: Mapping[str, Any], name: str) -> str | None:
     value = attributes.get(name)
     return value if isinstance(value, str) else None
-
-
-def _texts(attributes: Mapping[str, Any], name: str) -> list[str]:
-    value = attributes.get(name)
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def _ints(value: Any) -> list[int] | None:

@@ -92,12 +92,13 @@ class Tool:
 
 @dataclass(slots=True)
 class Recorded:
-    """``failed``: calls that a server refused, which are no requests; ``of_agent_trace``: a Dynamo of 2026-06 or
-    before recorded some of it."""
+    """``failed``: calls that a server refused; ``payloads``: bodies of requests that Dynamo did not record: both are no
+    requests. ``of_agent_trace``: a Dynamo of 2026-06 or before recorded some of it."""
 
     requests: list[Request] = field(default_factory=list)
     tools: list[Tool] = field(default_factory=list)
     failed: int = 0
+    payloads: int = 0
     of_agent_trace: bool = False
 
 
