@@ -25,6 +25,7 @@ BENCHMARKS = {
     "store.py": "The store: speed, size, Parquet, reading",
     "atif_speed.py": "A long session of Claude Code → ATIF",
     "perfetto.py": "Traces for Perfetto",
+    "dynamo.py": "Traces of Dynamo → Perfetto",
     "receive.py": "Receiving OTLP",
     "query.py": "SQL over a store",
     "run_startup.py": "What `otel-gym run` adds to the start of a Python",

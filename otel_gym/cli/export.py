@@ -314,8 +314,10 @@ def perfetto(
     """
     stages = wanted_stages(no_stages, separate_stages, markers)
     if dynamo:
-        if rollouts or run is not None or whole_run or http or directory is not None:
-            raise CommandError("--dynamo reads no store: leave out rollouts, --run, --dir, --overview and --http")
+        if rollouts or run is not None or whole_run or http or directory is not None or args != "full":
+            raise CommandError(
+                "--dynamo reads no store: leave out rollouts, --run, --dir, --overview, --http and --args"
+            )
         raise typer.Exit(write_dynamo(dynamo, output or Path("dynamo.json"), stages))
     output = output or Path("rollouts.pftrace")
     store = open_store(directory)

@@ -90,6 +90,8 @@ def perfetto(
             wanted = WantedTrace(rollouts or [], run, args, http, checked_rows(None, whole_run), stages)
             code = 0
             if wanted.rollouts and all(map(_is_dynamo_name, wanted.rollouts)):
+                if run is not None or whole_run or http or args != "full":
+                    raise CommandError("trace files are shown whole: leave out --run, --overview, --http and --args")
                 trace, store = Path(folder) / "trace.json", None
                 code = write_dynamo([Path(name) for name in wanted.rollouts], trace, stages, "shown")
             else:

@@ -126,7 +126,7 @@ def write_dynamo(paths: list[Path], output: Path, stages: WantedStages, place: s
 
     ``place``: where the trace is, if not in a file that the caller named.
     """
-    from otel_gym.ingest.files import unreadable_text
+    from otel_gym.ingest.files import unreadable_text  # slow to load, as what follows
     from otel_gym.store.dynamo_files import NoTraceFileError, trace_files
     from otel_gym.views.perfetto.dynamo.export import write_dynamo_trace
     from otel_gym.views.perfetto.export import is_json_name
@@ -138,7 +138,11 @@ def write_dynamo(paths: list[Path], output: Path, stages: WantedStages, place: s
     try:
         files = trace_files(paths)
         with tidied_when_ended(), without_collector(), replacing(output) as temporary:
-            told = write_dynamo_trace(files, temporary, stages, lambda each: damage.append(str(each)), output.name)
+            folders = [path for path in paths if path.is_dir()]
+            named = [file for file in files if not any(folder in file.parents for folder in folders)]
+            told = write_dynamo_trace(
+                files, temporary, stages, lambda each: damage.append(str(each)), output.name, named
+            )
     except NoTraceFileError as problem:
         raise CommandError(str(problem)) from None
     except OSError as error:

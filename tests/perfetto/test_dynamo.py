@@ -217,3 +217,20 @@ def test_what_comes_in_the_order_of_ends_has_no_more_lanes_than_there_are_at_onc
     lanes = OnlineLanes()
     number = len({lanes.lane_of(*span) for span in spans})
     assert number == max((sum(a <= at < b for a, b in spans) for at in range(90)), default=0)
+
+
+def test_a_trace_without_a_record_can_be_loaded(tmp_path: Path, engine: Any) -> None:
+    trace = Exported(tmp_path, file_of(tmp_path / "t.jsonl"))
+    engine.load(trace.path.read_bytes())
+    assert engine.problems() == []
+
+
+def test_what_lies_beside_the_traces_of_a_folder_is_no_damage(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    file_of(folder / "t.jsonl", request("a", 0, 10.0))
+    (folder / "rows.jsonl").write_bytes(b'{"request_id":"a","hash_ids":[1]}\n')
+    audit = {"timestamp": 0, "event": {"schema_version": 1, "request_id": "a", "request": {}, "response": {}}}
+    (folder / "audit.000000.jsonl").write_text(json.dumps(audit) + "\n")
+    assert len(Exported(tmp_path, folder).shown) == 1
+    assert "schema None is not known" in Exported(tmp_path, folder / "rows.jsonl", code=1).said

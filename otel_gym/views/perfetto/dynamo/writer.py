@@ -14,6 +14,7 @@ from otel_gym.views.perfetto.chrome_json import StartsTooEarlyError
 from otel_gym.views.perfetto.dynamo.agents import INSTANTS, STAGES, Agent, Agents, Shown
 from otel_gym.views.perfetto.dynamo.arguments import UNKNOWN_TOOL, ToolArgs, call_args, tool_args, tool_error
 from otel_gym.views.perfetto.dynamo.events import (
+    About,
     AgentSlice,
     ArrowEnd,
     ArrowStart,
@@ -79,6 +80,8 @@ class DynamoTraceWriter:
             else:
                 self._ended_tool(told, start)
         self._write_agents()
+        if self._is_first and not self._events:  # what holds no event at all is no trace to Perfetto
+            self._take(About("process_name", 1, 0, {"name": "nothing"}))
         self._flush()
         if self._base_ns is not None and self._earliest_ns < self._base_ns:
             raise StartsTooEarlyError(self._earliest_ns)
