@@ -234,3 +234,44 @@ def test_what_lies_beside_the_traces_of_a_folder_is_no_damage(tmp_path: Path) ->
     (folder / "audit.000000.jsonl").write_text(json.dumps(audit) + "\n")
     assert len(Exported(tmp_path, folder).shown) == 1
     assert "schema None is not known" in Exported(tmp_path, folder / "rows.jsonl", code=1).said
+
+
+def test_through_a_store_the_same_is_shown(tmp_path: Path) -> None:
+    asked = {"finish_reason_metadata": {"finish_reason": "tool_calls", "tool_calls": [{"id": "t", "name": "shell"}]}}
+    records = [
+        request("a", 0, 100.4, **STAGES, **asked),
+        tool("tool_start", 110, "t"),
+        tool("tool_end", 190, "t", status="failed"),
+        tool("tool_start", 195, "open"),
+        tool("tool_end", 198, "unknown"),
+        request("cancelled", 200, 12.0, CHILD, **STAGES),
+        request("b", 220, 50.25, **STAGES),
+        request("b", 220, 50.25, **STAGES),
+        request("only received", 400, None),
+    ]
+    path, store, output = file_of(tmp_path / "t.jsonl", *records), str(tmp_path / "store"), tmp_path / "stored.json"
+    assert CliRunner().invoke(app, ["import", "dynamo", str(path), "--dir", store]).exit_code in (0, 1)
+    for flags in ((), ("--no-stages",), ("--no-markers",), ("--separate-stage-tracks",)):
+        streamed = Exported(tmp_path, path, flags=flags)
+        done = CliRunner().invoke(app, ["export", "perfetto", "--dir", store, "-o", str(output), *flags])
+        assert done.exit_code == 0, done.output
+        stored = json.loads(output.read_bytes())
+        assert told(stored) == told(streamed.events)
+    assert ("chat m", "model calls", 0, 100400, "tool_calls", "shell") in told(stored)
+
+
+def told(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Times to the µs: an hour lies before those of the one."""
+    first = min(event["ts"] for event in events if event["ph"] in "Xi")
+    return sorted(
+        (
+            event["name"],
+            event["cat"],
+            round(event["ts"] - first),
+            round(event.get("dur", 0)),
+            event.get("args", {}).get("finish.finish_reason", ""),
+            event.get("args", {}).get("finish.tool_call_names", ""),
+        )
+        for event in events
+        if event["ph"] in "Xi"
+    )
