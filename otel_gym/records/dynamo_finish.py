@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from otel_gym.records.dynamo import Choice, FinishMetadata, RequestedTool
 
-
-class FinishFacts(NamedTuple):
-    """None: not known. Lists are one text."""
-
-    finish_reason: str | None = None
-    backend_finish_reason: str | None = None
-    stop_reason: str | int | list[int] | None = None
-    tool_call_count: int | None = None
-    tool_call_names: str | None = None
-    choice_count: int | None = None
-    choice_finish_reasons: str | None = None
+# What of them is known is an argument ``finish.NAME``. Lists are one text.
+FINISH_NAMES = (
+    "finish_reason",
+    "backend_finish_reason",
+    "stop_reason",
+    "tool_call_count",
+    "tool_call_names",
+    "choice_count",
+    "choice_finish_reasons",
+)
+_StopReason = str | int | list[int] | None
+FinishFacts = tuple[str | None, str | None, _StopReason, int | None, str | None, int | None, str | None]
 
 
 def finish_facts(metadata: FinishMetadata) -> FinishFacts:
+    """In the order of FINISH_NAMES; None: not known."""
     calls, choices = metadata.tool_calls, metadata.choices
-    return FinishFacts(
+    return (
         metadata.finish_reason or None,
         metadata.backend_finish_reason or None,
         metadata.stop_reason,

@@ -8,7 +8,7 @@ import msgspec
 
 from otel_gym import conventions as names
 from otel_gym.records.dynamo import FinishMetadata
-from otel_gym.records.dynamo_finish import finish_facts
+from otel_gym.records.dynamo_finish import FINISH_NAMES, finish_facts
 from otel_gym.records.dynamo_times import stages
 from otel_gym.store.span import StoredSpan
 from otel_gym.views.perfetto.shapes import Args, Instant, Slice
@@ -93,10 +93,10 @@ def add_finish_facts(span: StoredSpan, args: Args) -> None:
     said = span.attributes.get(FINISH_METADATA)
     if isinstance(said, str):
         try:
-            facts = finish_facts(_metadata.decode(said))._asdict()
+            facts = finish_facts(_metadata.decode(said))
         except msgspec.MsgspecError:
             return
-        args |= {f"finish.{name}": value for name, value in facts.items() if value is not None}
+        args |= {f"finish.{name}": value for name, value in zip(FINISH_NAMES, facts, strict=True) if value is not None}
 
 
 def open_tool_name(span: StoredSpan) -> str | None:

@@ -6,13 +6,12 @@ import msgspec
 from msgspec import field
 
 from otel_gym.records.dynamo import TOOL_STATUSES, ToolEvent, Worker
-from otel_gym.records.dynamo_finish import FinishFacts, finish_facts
+from otel_gym.records.dynamo_finish import finish_facts
 from otel_gym.views.perfetto.dynamo.shown import Request
 
 # The conventions ask for a name; Dynamo's own converter says the same.
 UNKNOWN_TOOL = "unknown-tool"
 _NO_WORKER = Worker()
-_NO_FACTS = FinishFacts()
 
 
 class CallArgs(msgspec.Struct, gc=False, omit_defaults=True):
@@ -37,7 +36,7 @@ class CallArgs(msgspec.Struct, gc=False, omit_defaults=True):
     prefill_rank: int | None = field(default=None, name="gym.dynamo.prefill_dp_rank")
     decode_worker: str | None = field(default=None, name="gym.dynamo.decode_worker_id")
     decode_rank: int | None = field(default=None, name="gym.dynamo.decode_dp_rank")
-    # As FinishFacts has them.
+    # As finish_facts has them.
     finish_reason: str | None = field(default=None, name="finish.finish_reason")
     backend_finish_reason: str | None = field(default=None, name="finish.backend_finish_reason")
     stop_reason: str | int | list[int] | None = field(default=None, name="finish.stop_reason")
@@ -65,8 +64,7 @@ class ToolArgs(msgspec.Struct, gc=False, omit_defaults=True):
 def call_args(request: Request) -> CallArgs:
     worker = request.worker or _NO_WORKER
     prefill_worker, decode_worker = worker.prefill_worker_id, worker.decode_worker_id
-    metadata = request.finish_reason_metadata
-    return CallArgs(
+    made = CallArgs(
         request.model,
         request.input_tokens,
         request.output_tokens,
@@ -85,8 +83,18 @@ def call_args(request: Request) -> CallArgs:
         worker.prefill_dp_rank,
         None if decode_worker is None else str(decode_worker),
         worker.decode_dp_rank,
-        *(_NO_FACTS if metadata is None else finish_facts(metadata)),
     )
+    if request.finish_reason_metadata is not None:
+        (
+            made.finish_reason,
+            made.backend_finish_reason,
+            made.stop_reason,
+            made.tool_call_count,
+            made.tool_call_names,
+            made.choice_count,
+            made.choice_finish_reasons,
+        ) = finish_facts(request.finish_reason_metadata)
+    return made
 
 
 def tool_error(tool: ToolEvent, event_type: str) -> str | None:
