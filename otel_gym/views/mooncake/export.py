@@ -166,10 +166,10 @@ def _tool_event(tool: Tool) -> ToolEvent:
 
 
 def _number_blocks(requests: Iterable[Request]) -> None:
-    """Puts in place of each hash its number in order of first appearance."""
+    """Puts in place of each hash its number in order of first appearance, which takes half the memory."""
     numbers: dict[int, int] = {}
     for request in requests:
-        request.hashes = array("Q", [numbers.setdefault(value, len(numbers)) for value in request.hashes])
+        request.hashes = array("I", [numbers.setdefault(value, len(numbers)) for value in request.hashes])
 
 
 def _session_names(requests: Iterable[Request]) -> dict[Session, str]:

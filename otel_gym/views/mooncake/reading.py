@@ -64,6 +64,7 @@ class _Reading:
         self._tree = AgentTree(rollout.spans)
         self._labels = _labels(self._tree.agents)
         self._said: dict[int, str] = {}
+        self._sessions_of_name: dict[tuple[str | None, bool], Session] = {}
 
     def read(self) -> None:
         calls = [_Facts(call) for call in calls_of(self._rollout)]
@@ -121,17 +122,21 @@ class _Reading:
         """Its agent, and the one above that: what Dynamo recorded is believed, else the tree of spans tells."""
         agent = self._tree.agent_around(span)
         said = None if context is None else context.agent_id
-        session = self._session_of(agent) if said is None else Session(self._address, safe_text(said), True)
+        session = self._session_of(agent) if said is None else self._session(safe_text(said), is_said=True)
         if context is not None and context.parent_agent_id is not None:
-            return session, Session(self._address, safe_text(context.parent_agent_id), True)
+            return session, self._session(safe_text(context.parent_agent_id), is_said=True)
         above = None if of_dynamo or agent is None or agent.parent is None else self._session_of(agent.parent)
         return session, None if above == session else above
 
     def _session_of(self, agent: Agent | None) -> Session:
         if agent is None:
-            return Session(self._address, None)
+            return self._session(None)
         said = self._said.get(id(agent))
-        return Session(self._address, self._labels[id(agent)]) if said is None else Session(self._address, said, True)
+        return self._session(self._labels[id(agent)]) if said is None else self._session(said, is_said=True)
+
+    def _session(self, agent: str | None, *, is_said: bool = False) -> Session:
+        """One object for all the requests of an agent."""
+        return self._sessions_of_name.setdefault((agent, is_said), Session(self._address, agent, is_said))
 
     def _tool(self, span: StoredSpan) -> Tool | None:
         """None: it has not ended, its times are not known, or it ends before it begins."""
