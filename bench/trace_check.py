@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from otel_gym.views.perfetto.export import first_start
 from otel_gym.views.perfetto.shapes import Instant, Process, Slice, Track
 from trace_engine import Engine
 
@@ -81,8 +82,9 @@ def points(processes: Iterable[Process]) -> int:
 
 
 def differences(engine: Engine, processes: list[Process], *, exact: bool) -> list[str]:
-    """``exact``: to the nanosecond, as Perfetto's own format; else times are relative, and a nanosecond off where an
-    arrow begins. Of a JSON trace of months they are whole microseconds.
+    """``exact``: to the nanosecond, as Perfetto's own format; else times count from the first that is known, where
+    also stands what is of no known time, and are a nanosecond off where an arrow begins. Of a JSON trace of months they
+    are whole microseconds.
     """
     problems = engine.problems()
     wanted = expected(processes)
@@ -95,10 +97,10 @@ def differences(engine: Engine, processes: list[Process], *, exact: bool) -> lis
     if len(wanted) != len(found):
         return [*problems, f"{len(found)} slices in place of {len(wanted)}"]
     if not exact and wanted:
-        moved = min(shown.ts for shown in wanted) - min(shown.ts for shown in found)
-        for shown in found:
-            shown.ts += moved
-            shown.parent_ts += moved if shown.parent else 0
+        base = first_start(process.start_ns() for process in processes)
+        for shown in wanted:
+            shown.ts = max(shown.ts - base, 0)
+            shown.parent_ts = max(shown.parent_ts - base, 0) if shown.parent else 0
         wanted.sort(key=_rounded)
         found.sort(key=_rounded)
     problems += [problem for pair in zip(wanted, found, strict=True) for problem in _differing(*pair, allowed)]

@@ -261,10 +261,18 @@ def read_footer(path: Path) -> PartFooter:
 def damage_sealed(part: Path) -> Iterator[Damage]:
     """Lines that could not be read when the part was made, of files that are not here and so cannot say so."""
     for claim in read_footer(part).claims:
-        if claim.damaged and not (rollout_folder(part.parent.parent, claim.rollout_id) / claim.file).exists():
+        if claim.damaged and not _is_here(part, claim):
             number = "1 line" if claim.damaged == 1 else f"{claim.damaged:,} lines"
             problem = f"{number} of rollout_id={claim.rollout_id}/{claim.file} could not be sealed whole"
             yield Damage(part, 0, problem, "they are in that file alone, where it was kept; all else is here")
+
+
+def _is_here(part: Path, claim: Claim) -> bool:
+    """Whether its file is. A folder that others made may have a name that no rollout has."""
+    try:
+        return (rollout_folder(part.parent.parent, claim.rollout_id) / claim.file).exists()
+    except ValueError:
+        return False
 
 
 def _version() -> str:

@@ -225,6 +225,14 @@ def test_once_damage_was_sealed_it_was_said_no_more(tmp_path, sealed_before):
     assert everything(target).damage[0] in store.damage
 
 
+def test_a_store_could_not_be_read_once_a_damaged_file_below_a_name_that_no_rollout_has_was_sealed(tmp_path):
+    write(tmp_path, [span(1)], rollout_id="-x", tail=b"{broken\n")
+    everything(tmp_path)
+    store = Store(tmp_path)
+    assert list(store.rollout_ids()) == ["-x"]
+    assert any("rollout_id=-x" in str(damage) for damage in store.damage)
+
+
 def test_a_repeated_span_counts_once_and_the_ended_whole_and_later_one_wins(tmp_path):
     write(
         tmp_path,
