@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from otel_gym.loading import loading_from
 
 if TYPE_CHECKING:
+    from otel_gym.agent_identity import AgentContext, agent_context, child_context, current_agent_context
     from otel_gym.id_rules import InvalidIdError
     from otel_gym.tracing.agents import (
         AgentScope,
@@ -31,11 +32,13 @@ if TYPE_CHECKING:
         url_path_for_run,
     )
     from otel_gym.tracing.carriers import attached, carrier, in_context
+    from otel_gym.tracing.llm_requests import instrument_llm_request
     from otel_gym.tracing.pipeline import Pipeline, configure, flush
     from otel_gym.tracing.tool_events import ToolEventPublisher
     from otel_gym.version import __version__
 
 __all__ = [
+    "AgentContext",
     "AgentScope",
     "InvalidIdError",
     "Pipeline",
@@ -45,15 +48,19 @@ __all__ = [
     "ToolScope",
     "__version__",
     "add_user_message",
+    "agent_context",
     "agent_step",
     "attached",
     "base_url_for_run",
     "carrier",
+    "child_context",
     "configure",
     "context_compacted",
+    "current_agent_context",
     "execute_tool",
     "flush",
     "in_context",
+    "instrument_llm_request",
     "invoke_agent",
     "record_reward",
     "record_tool_result",
@@ -69,6 +76,12 @@ if not TYPE_CHECKING:  # for whom a name that is not above is an error
     __getattr__, __dir__ = loading_from(
         __name__,
         {
+            "otel_gym.agent_identity": (
+                "AgentContext",
+                "agent_context",
+                "child_context",
+                "current_agent_context",
+            ),
             "otel_gym.id_rules": ("InvalidIdError",),
             "otel_gym.tracing.agents": (
                 "AgentScope",
@@ -96,6 +109,7 @@ if not TYPE_CHECKING:  # for whom a name that is not above is an error
                 "carrier",
                 "in_context",
             ),
+            "otel_gym.tracing.llm_requests": ("instrument_llm_request",),
             "otel_gym.tracing.pipeline": (
                 "Pipeline",
                 "configure",

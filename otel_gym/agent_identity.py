@@ -2,13 +2,17 @@
 
 One model for the three spellings that Dynamo has had: ``workflow_id``/``program_id`` (2026-05), ``session_id``/
 ``trajectory_id`` (``dynamo.agent.trace.v1``), ``session_id``/``parent_session_id`` (``dynamo.request.trace.v1``).
+The current one is a context variable: tasks and ``asyncio.to_thread`` inherit it, ``carrier`` and ``in_context`` take
+it to other threads and processes. It needs no tracing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from otel_gym.conventions import AGENT_CONTEXT_PREFIX
@@ -20,6 +24,11 @@ LEGACY_NAMES = {
     "program_id": "trajectory_id",
     "parent_program_id": "parent_trajectory_id",
 }
+
+# By which Dynamo 1.3 and newer is told; it trims the values.
+SESSION_HEADER = "x-dynamo-session-id"
+PARENT_SESSION_HEADER = "x-dynamo-parent-session-id"
+SESSION_FINAL_HEADER = "x-dynamo-session-final"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,38 @@ class AgentContext:
     @property
     def is_final(self) -> bool | None:
         return self.session_final if self.trajectory_final is None else self.trajectory_final
+
+    def child(self, agent_id: str) -> AgentContext:
+        """That of an agent below this one, in the same spelling."""
+        if self.trajectory_id:
+            return AgentContext(
+                self.session_id, self.session_type_id, trajectory_id=agent_id, parent_trajectory_id=self.trajectory_id
+            )
+        return AgentContext(agent_id, self.session_type_id, parent_session_id=self.session_id)
+
+    def final(self) -> AgentContext:
+        """The same, of its agent's last call."""
+        return replace(self, trajectory_final=True) if self.trajectory_id else replace(self, session_final=True)
+
+    def headers(self) -> dict[str, str]:
+        """As Dynamo 1.3 and newer is told, for which each agent is a session: a trajectory is one, below its parent
+        trajectory, and the first of them below the session that they all are of.
+
+        Nothing where no agent is named. ValueError for an id that no header can carry.
+        """
+        agent = (self.agent_id or "").strip()
+        if not agent:
+            return {}
+        said = {SESSION_HEADER: agent}
+        parent = (self.parent_agent_id or (self.session_id if self.trajectory_id else None) or "").strip()
+        if parent and parent != agent:
+            said[PARENT_SESSION_HEADER] = parent
+        if self.is_final:
+            said[SESSION_FINAL_HEADER] = "true"
+        for text in said.values():
+            if not (text.isascii() and text.isprintable()):
+                raise ValueError(f"the agent id {text[:80]!r} cannot stand in an HTTP header: use printable ASCII")
+        return said
 
     def as_mapping(self) -> dict[str, Any]:
         """What is said, by the names of the fields."""
@@ -103,3 +144,64 @@ def _object_in(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def agent_context_text(context: AgentContext) -> str:
+    """JSON, for ``agent_context_of_text`` in another process."""
+    return json.dumps(context.as_mapping())
+
+
+def agent_context_of_text(text: str | None) -> AgentContext | None:
+    said = None if text is None else _object_in(text)
+    return agent_context_from(said) if isinstance(said, dict) else None
+
+
+_current: ContextVar[AgentContext | None] = ContextVar("otel_gym_agent_context", default=None)
+
+
+def current_agent_context() -> AgentContext | None:
+    """That of the innermost ``with agent_context(…)`` around; None outside of any."""
+    return _current.get()
+
+
+def agent_attributes() -> Mapping[str, Any]:
+    """What spans say of the current one."""
+    current = _current.get()
+    return {} if current is None else current.attributes()
+
+
+def child_context(agent_id: str) -> AgentContext:
+    """That of an agent below the current one; without one, of a session of its own."""
+    current = _current.get()
+    return AgentContext(agent_id) if current is None else current.child(agent_id)
+
+
+@contextmanager
+def agent_context(
+    context: AgentContext | None = None,
+    *,
+    session_id: str | None = None,
+    trajectory_id: str | None = None,
+    session_type_id: str | None = None,
+    parent_trajectory_id: str | None = None,
+    parent_session_id: str | None = None,
+) -> Iterator[AgentContext]:
+    """Within ``with``, model calls and spans are this agent's: ``instrument_llm_request`` and the instrumented clients
+    tell Dynamo so, and the spans of our API carry it as ``gym.agent_context.*``.
+
+    Either ``context`` or its ids. Tasks, ``asyncio.to_thread``, ``in_context`` and ``carrier`` take it along.
+    """
+    if context is None:
+        context = AgentContext(
+            session_id,
+            session_type_id,
+            trajectory_id,
+            parent_trajectory_id,
+            parent_session_id=parent_session_id,
+        )
+    token = _current.set(context)
+    try:
+        yield context
+    finally:
+        with suppress(ValueError):  # a generator that is closed in another context
+            _current.reset(token)

@@ -14,6 +14,7 @@ MAX_ID_BYTES = 200
 # What readers take for the newest run; no run may be called so.
 LATEST = "latest"
 
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 
@@ -29,6 +30,12 @@ def is_valid_id(text: str) -> bool:
 @lru_cache(maxsize=4096)
 def _has_valid_form(text: str) -> bool:
     return _ID.fullmatch(text) is not None and text != UNASSIGNED
+
+
+def rollout_id_of_session(session_id: str) -> str:
+    """A session's id as a rollout id, with characters that no rollout id may have as ``_``."""
+    cleaned = _NOT_IN_IDS.sub("_", session_id)[:MAX_ID_BYTES]
+    return cleaned if is_valid_id(cleaned) else f"session-{cleaned.lstrip('._-')}"[:MAX_ID_BYTES]
 
 
 def refusal_of(text: str) -> str | None:

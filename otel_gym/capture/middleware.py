@@ -32,6 +32,7 @@ from otel_gym.capture.served import (
     is_span_of_another_request,
     outer_span_of,
 )
+from otel_gym.capture.stand_ins import SessionRoots
 from otel_gym.identity import (
     Identity,
     RequestIdentity,
@@ -97,6 +98,7 @@ class ModelCallCapture:
         self.span_kind = span_kind
         self.server_address = server_address
         self.captured_calls = 0
+        self._sessions = SessionRoots()
         self._traced: tuple[Pipeline, App] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,9 +125,12 @@ class ModelCallCapture:
         if route.refused_id is not None and dialect is not None:
             say_refused(route.refused_id)
             pipeline.recorder.count("refused_ids")
-        if identity.rollout_id is None and dialect is not None and not pipeline.capture_unassigned:
-            pipeline.recorder.count("uncaptured_calls")
-            dialect = None
+        if identity.rollout_id is None and dialect is not None:
+            if not pipeline.capture_unassigned:
+                pipeline.recorder.count("uncaptured_calls")
+                dialect = None
+            elif route.refused_id is None:
+                identity = self._of_session(identity, scope)
         if identity.rollout_id is None and dialect is None:
             if is_leftover:
                 return await self._without_leftovers(outer_span, scope, receive, send)
@@ -199,6 +204,14 @@ class ModelCallCapture:
             return await self.app(scope, receive, send)
         self.captured_calls += 1
         await call.run(self.app, scope, receive, send)
+
+    def _of_session(self, identity: RequestIdentity, scope: Scope) -> RequestIdentity:
+        """A harness's session stands in for the rollout that its call does not name."""
+        try:
+            return RequestIdentity(self._sessions.rollout_id(scope["headers"]), identity.run_id)
+        except Exception:
+            log_once("the session of a model call could not be told")
+            return identity
 
     def _route(self, scope: Scope) -> Route:
         return route_of(scope["path"], scope.get("root_path") or "")

@@ -21,8 +21,9 @@ import msgspec
 from otel_gym import conventions as names
 from otel_gym.content import fits_int64, known, safe_attributes, safe_json
 from otel_gym.content_policy import DEFAULT_POLICY
+from otel_gym.id_rules import rollout_id_of_session
 from otel_gym.identity import indices_from_rollout_id
-from otel_gym.ingest.imported import ImportedRollout, ImportedSpan, SourceError, rollout_id_of_session
+from otel_gym.ingest.imported import ImportedRollout, ImportedSpan, SourceError
 from otel_gym.records.capture_line import CaptureLineError, record_of_capture_line
 from otel_gym.records.model_call import LINE_FIELDS, ModelCallRecord
 from otel_gym.store.times import unix_nanoseconds

@@ -7,15 +7,12 @@ source has grown, gives the same spans.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from otel_gym.id_rules import is_valid_id
-
-_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]")
+from otel_gym.id_rules import rollout_id_of_session
 
 
 class SourceError(ValueError):
@@ -33,12 +30,6 @@ def _hash_of(*parts: str) -> hashlib._Hash:
 
 def _first_bits(bits: int, digest: bytes) -> int:
     return int.from_bytes(digest[: bits // 8], "big") or 1
-
-
-def rollout_id_of_session(session_id: str) -> str:
-    """A session's id as a rollout id, with characters that no rollout id may have as ``_``."""
-    cleaned = _NOT_IN_IDS.sub("_", session_id)[:200]
-    return cleaned if is_valid_id(cleaned) else f"session-{cleaned.lstrip('._-')}"[:200]
 
 
 @dataclass(slots=True)

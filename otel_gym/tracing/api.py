@@ -19,6 +19,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 
 from otel_gym import conventions as names
+from otel_gym.agent_identity import agent_attributes
 from otel_gym.content import described, safe_text
 from otel_gym.id_rules import checked_id, is_valid_id
 from otel_gym.identity import (
@@ -126,7 +127,7 @@ class Rollout(AbstractContextManager["Rollout"]):
                 names.ROLLOUT_SPAN,
                 baggage_of(identity, Context()),
                 SpanKind.INTERNAL,
-                _rollout_attributes(identity),
+                {**_rollout_attributes(identity), **agent_attributes()},
                 links,
             )
             open_rollouts.enter(self)

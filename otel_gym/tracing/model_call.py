@@ -7,7 +7,7 @@ its OpenAI and Anthropic refinements; the rest is ``gym.*``. Nothing is set that
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from otel_gym.tracing.logs import log_once
 from otel_gym.tracing.membership import identity_attributes
 from otel_gym.tracing.payloads import Payload, slots
 from otel_gym.tracing.recorder import recorder_of_this_thread
+from otel_gym.wire.agent_context import agent_context_of_request
 from otel_gym.wire.bodies import decode_body
 from otel_gym.wire.exchange import Exchange, JsonObject, ParsedExchange
 from otel_gym.wire.parse import parse_exchange
@@ -128,6 +129,7 @@ def _complete(span: Span, exchange: Exchange, bodies: Payload, policy: ContentPo
         **request_attributes(exchange.dialect, parsed.request),
     }
     attributes |= response_attributes(exchange, parsed)
+    attributes |= agent_attributes(exchange.request_headers, parsed.request)
     if policy.messages:
         attributes |= message_attributes(content_of(exchange.dialect, parsed.request, parsed.response))
     error_type = error_type_of(exchange, parsed)
@@ -330,6 +332,16 @@ def request_attributes(dialect: str, request: JsonObject | None) -> dict[str, An
         tier = _text(request.get("service_tier"))
         if tier and tier != "auto":
             attributes["openai.request.service_tier"] = tier
+    return attributes
+
+
+def agent_attributes(headers: Mapping[str, Sequence[str]], request: JsonObject | None) -> dict[str, Any]:
+    """``gym.agent_context.*`` as the request tells it, and the client's own id of the request."""
+    context = agent_context_of_request(headers, request)
+    attributes = {} if context is None else context.attributes()
+    request_id = next(iter(headers.get("x-request-id", ())), "").strip()
+    if request_id:
+        attributes[names.X_REQUEST_ID] = request_id
     return attributes
 
 

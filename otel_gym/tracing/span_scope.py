@@ -19,6 +19,7 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from otel_gym import conventions as names
+from otel_gym.agent_identity import agent_attributes
 from otel_gym.content import described, known, safe_text
 from otel_gym.identity import Identity, baggage_of, current_identity, identity_from_baggage, set_identity
 from otel_gym.tracing import open_rollouts
@@ -125,7 +126,7 @@ class SpanScope:
             self._name(),
             context,
             SpanKind.INTERNAL,
-            known({**self._attributes(context), **assumed}),
+            known({**self._attributes(context), **assumed, **agent_attributes()}),
             self._links(context),
         )
         attachment.attach(self._inside())

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from otel_gym import conventions as names
-from otel_gym.id_rules import is_valid_id
-from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan, rollout_id_of_session
+from otel_gym.id_rules import is_valid_id, rollout_id_of_session
+from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan
 from otel_gym.ingest.spans import Written, stored_spans, write_rollout
 from otel_gym.store.reader import open_store
 

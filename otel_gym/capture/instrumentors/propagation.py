@@ -10,6 +10,7 @@ from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.instrumentation.utils import is_http_instrumentation_enabled
 
+from otel_gym.agent_identity import SESSION_HEADER, current_agent_context
 from otel_gym.capture.instrumentors.hosts import is_allowed
 from otel_gym.conventions import ROLLOUT_ID, RUN_ID
 from otel_gym.identity import baggage_of, identity_from_baggage_header
@@ -23,42 +24,58 @@ Headers = MutableMapping[str, str]
 
 @contextmanager
 def told(host: str | None, headers: Headers) -> Iterator[None]:
-    """Within ``with`` a request to ``host`` carries ``traceparent``, ``tracestate`` and ``baggage``, as far as known.
+    """Within ``with`` a request to ``host`` carries ``traceparent``, ``tracestate`` and ``baggage``, as far as known,
+    and the headers of the current agent context.
 
     What the request carries already stays as it is (a client that traces itself names its own span), unless it is what
-    the request that is served here came with; its baggage is given the ids that it lacks. Nothing is told outside of a
-    rollout, to a host that is not allowed, and by what OpenTelemetry sends itself. Afterwards the headers are what they
-    were: a redirect may lead to another host.
+    the request that is served here came with; its baggage is given the ids that it lacks. Nothing is told to a host
+    that is not allowed, and by what OpenTelemetry sends itself; of a rollout nothing outside of one. Afterwards the
+    headers are what they were: a redirect may lead to another host.
     """
-    try:
-        context, added = _context_for(host), {}
-        if context is not None and host is not None:
-            added = _missing(context, headers, host)
-    except Exception:
-        log_once("a request could not be told of its rollout")
-        context, added = None, {}
-    if context is None:
+    context, added = _told(host, headers)
+    if context is None and not added:
         yield
         return
     before = {name: headers.get(name) for name in added}
     headers.update(added)
     # Another's instrumentation of this client takes its baggage from the context.
-    token = otel_context.attach(context)
+    token = None if context is None else otel_context.attach(context)
     try:
         yield
     finally:
-        restore(token)
+        if token is not None:
+            restore(token)
         _put_back(headers, added, before)
 
 
 def headers_for(host: str | None, headers: Headers) -> dict[str, str]:
     """The headers that a request to ``host`` lacks, where they can only be added for good."""
+    return _told(host, headers)[1]
+
+
+def _told(host: str | None, headers: Headers) -> tuple[Context | None, dict[str, str]]:
+    """The context of the request, where it is ours to touch, and the headers that it lacks."""
     try:
         context = _context_for(host)
-        return {} if context is None or host is None else _missing(context, headers, host)
+        added = {} if context is None or host is None else _missing(context, headers, host)
     except Exception:
         log_once("a request could not be told of its rollout")
+        context, added = None, {}
+    try:
+        return context, {**added, **_agent_headers(host, headers)}
+    except Exception:
+        log_once("a request could not be told of its agent context")
+        return context, added
+
+
+def _agent_headers(host: str | None, headers: Headers) -> dict[str, str]:
+    """Those of the current agent context; a request that names its session keeps it."""
+    agent, pipeline = current_agent_context(), active_pipeline()
+    if agent is None or pipeline is None or host is None or SESSION_HEADER in headers:
         return {}
+    if not (is_http_instrumentation_enabled() and is_allowed(host, pipeline.settings.propagate_hosts)):
+        return {}
+    return agent.headers()
 
 
 def _context_for(host: str | None) -> Context | None:
