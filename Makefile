@@ -62,8 +62,9 @@ ifneq ($(wildcard $(CORPUS)/.),)
 	$(BIN)/python bench/reports.py $(CORPUS)/reports
 	$(BIN)/python bench/replay_wire.py $(CORPUS)/claude_code $(CORPUS)/claude_code_older $(CORPUS)/codex $(CORPUS)/sdk
 	$(BIN)/python bench/transcripts.py $(CORPUS)
+	$(BIN)/python bench/dynamo_parity.py $(CORPUS)/dynamo
 else
-	@echo "left out: parity, reports, replay and transcripts, since there is no folder $(CORPUS) (give one as CORPUS=DIR)"
+	@echo "left out: parity, reports, replay, transcripts and Dynamo's traces, since there is no folder $(CORPUS) (give one as CORPUS=DIR)"
 endif
 
 demo-spans: .venv/installed

@@ -32,7 +32,7 @@ def read_dynamo_together(paths: Sequence[Path]) -> list[ImportedRollout]:
     except NoTraceFileError as problem:
         raise SourceError(str(problem)) from None
     trace = read_trace(files, {path for path in paths if path.is_file()})
-    if not trace.has_records:
+    if not trace.records:
         raise SourceError("; ".join(trace.damage) or f"{paths[0]}: no record of Dynamo's in any file of it")
     rollouts = list(rollouts_of(trace))
     if not rollouts:

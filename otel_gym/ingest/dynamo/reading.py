@@ -60,19 +60,22 @@ class Row:
 
 @dataclass(slots=True)
 class Trace:
-    """What some files hold. ``payloads``: bodies of requests, those of audit files too, as they came."""
+    """What some files hold. ``payloads``: bodies of requests, those of audit files too, as they came. ``records``: how
+    many were read, copies too.
+    """
 
     rows: list[Row] = field(default_factory=list)
     payloads: list[Row] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
-    has_records: bool = False
+    records: int = 0
 
 
 def trace_of(rows: Iterable[Row]) -> Trace:
     """Each once, in order."""
-    trace = Trace(has_records=True)
+    trace = Trace()
     for row in sorted({row.digest: row for row in rows}.values(), key=lambda row: row.order):
         (trace.payloads if row.is_payload else trace.rows).append(row)
+        trace.records += 1
     return trace
 
 
@@ -122,7 +125,7 @@ def _read_file(path: Path, trace: Trace, seen: set[str]) -> None:
             continue
         seen.add(row.digest)
         (trace.payloads if row.is_payload else trace.rows).append(row)
-    trace.has_records = trace.has_records or found > 0
+    trace.records += found
     trace.damage += _said(path, damage, found)
     if copies:
         number_of = "a record is" if len(copies) == 1 else f"{len(copies):,} records are"
