@@ -7,7 +7,9 @@ say how many good records each has. What it does not say is counted here: the li
 what gzip(1) unpacks. Every good record must be read, every other line, torn member and byte be told of, and nothing
 else; each request that has ended must be a call of the imported spans, and importing again must add nothing.
 
-``CHECKS`` holds what is looked at of each file. Last line: ``N files, N right, N wrong``; exit code 1 if one is wrong.
+``CHECKS`` holds what is looked at of each file. Then each of ``perfetto_expected/`` of which the input is there is
+compared with our trace of it, see
+bench/dynamo_slices.py. Last line: ``N files, N right, N wrong``; exit code 1 if one is wrong.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import dynamo_slices
 from otel_gym.ingest.dynamo import read_dynamo
 from otel_gym.ingest.dynamo.reading import read_trace
 from otel_gym.ingest.imported import SourceError
@@ -214,6 +217,7 @@ def main() -> int:
         if (folder / "real" / name).is_dir():
             problems = list(folder_problems(folder / "real" / name, number))
             verdicts.append((f"real/{name}", f"{number} records in all segments", problems))
+    verdicts += dynamo_slices.verdicts(folder)
     for name, number, problems in verdicts:
         print(f"{'wrong' if problems else 'right'}  {name}: {'; '.join(problems) or number}")
     wrong = sum(bool(problems) for *_, problems in verdicts)

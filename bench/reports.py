@@ -48,6 +48,7 @@ from report_bench import (
 )
 from report_drivers_atif import ATIF_DRIVERS
 from report_drivers_content import CONTENT_DRIVERS
+from report_drivers_dynamo import DYNAMO_DRIVERS
 from report_drivers_join import JOIN_DRIVERS
 from report_drivers_otlp import OTLP_DRIVERS
 from report_drivers_store import STORE_DRIVERS
@@ -429,6 +430,7 @@ DRIVERS: tuple[tuple[Callable[[Path], bool], Driver], ...] = (
     *CONTENT_DRIVERS,
     *OTLP_DRIVERS,
     *ATIF_DRIVERS,
+    *DYNAMO_DRIVERS,
 )
 
 
