@@ -1,39 +1,89 @@
-"""The ``otel-gym`` command: one file a command group, joined here."""
+"""The ``otel-gym`` command: one file a command group, joined here.
+
+A group is loaded when it is called: most commands need a part of what all need.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from otel_gym.cli import (
-    compact,
-    convert,
-    demo,
-    doctor,
-    dynamo,
-    export,
-    imports,
-    join,
-    ls,
-    perfetto,
-    proxy,
-    query,
-    receive,
-    run,
-    send,
-    show,
-    stats,
-    tail,
-)
 from otel_gym.cli.common import AddressCommand, ArgumentCommand, open_closed_streams, output_code
 from otel_gym.version import __version__
+
+_LOOK: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+class Command(NamedTuple):
+    """The function of the same name in the module of the same name."""
+
+    short_help: str
+    cls: type[TyperCommand] = TyperCommand
+    takes_all_arguments: bool = False
+
+
+COMMANDS = {
+    "demo": Command("Run real clients against a scripted model, traced."),
+    "proxy": Command("Stand before a model server and capture every call."),
+    "receive": Command("Take spans over OTLP into a store."),
+    "run": Command("Run a command, traced without a change.", ArgumentCommand, takes_all_arguments=True),
+    "ls": Command("List the rollouts of a store."),
+    "show": Command("Show the spans of one rollout as a tree.", AddressCommand),
+    "stats": Command("Figures of each run."),
+    "tail": Command("Follow a store while it grows.", AddressCommand),
+    "perfetto": Command("Open rollouts in Perfetto's UI.", AddressCommand),
+    "doctor": Command("Say what is wrong with a store, and what to do.", ArgumentCommand),
+    "compact": Command("Seal what ended processes wrote in Parquet."),
+    "join": Command("Attach model calls to rollout rows.", ArgumentCommand),
+    "query": Command("Ask a store in SQL.", ArgumentCommand),
+    "send": Command("Send rollouts to an OTLP endpoint.", AddressCommand),
+}
+# Groups of commands, and the modules whose ``app`` they are.
+GROUPS = {"import": "imports", "export": "export", "convert": "convert", "dynamo": "dynamo"}
+
+
+def loaded(name: str) -> Any:
+    """The command, or group of commands, of that name."""
+    if name in GROUPS:
+        made: Any = typer.main.get_group(_module(GROUPS[name]).app)
+    elif name in COMMANDS:
+        made = _command(name, COMMANDS[name])
+    else:
+        return None
+    made.name = name
+    return made
+
+
+def _command(name: str, said: Command) -> Any:
+    alone = typer.Typer(**_LOOK)
+    settings = {"allow_interspersed_args": False} if said.takes_all_arguments else None
+    alone.command(name, cls=said.cls, short_help=said.short_help, context_settings=settings)(
+        getattr(_module(name), name)
+    )
+    return typer.main.get_command(alone)
+
+
+def _module(name: str) -> Any:
+    return import_module(f"otel_gym.cli.{name}")
 
 
 class Program(TyperGroup):
     """Ends with 2 also where what is wrong with the arguments, or the help, cannot be written."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*COMMANDS, *GROUPS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return loaded(cmd_name)
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         open_closed_streams()
@@ -49,34 +99,8 @@ app = typer.Typer(
     cls=Program,
     help="Traces of LLM rollouts: capture them, look at them, hand them on. `otel-gym demo` shows it all.",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **_LOOK,
 )
-app.command("demo", short_help="Run real clients against a scripted model, traced.")(demo.demo)
-app.command("proxy", short_help="Stand before a model server and capture every call.")(proxy.proxy)
-app.command("receive", short_help="Take spans over OTLP into a store.")(receive.receive)
-app.command(
-    "run",
-    cls=ArgumentCommand,
-    context_settings={"allow_interspersed_args": False},
-    short_help="Run a command, traced without a change.",
-)(run.run)
-app.command("ls", short_help="List the rollouts of a store.")(ls.ls)
-app.command("show", cls=AddressCommand, short_help="Show the spans of one rollout as a tree.")(show.show)
-app.command("stats", short_help="Figures of each run.")(stats.stats)
-app.command("tail", cls=AddressCommand, short_help="Follow a store while it grows.")(tail.tail)
-app.command("perfetto", cls=AddressCommand, short_help="Open rollouts in Perfetto's UI.")(perfetto.perfetto)
-app.command("doctor", cls=ArgumentCommand, short_help="Say what is wrong with a store, and what to do.")(doctor.doctor)
-app.command("compact", short_help="Seal what ended processes wrote in Parquet.")(compact.compact)
-app.command("join", cls=ArgumentCommand, short_help="Attach model calls to rollout rows.")(join.join)
-app.command("query", cls=ArgumentCommand, short_help="Ask a store in SQL.")(query.query)
-app.command("send", cls=AddressCommand, short_help="Send rollouts to an OTLP endpoint.")(send.send)
-app.add_typer(imports.app, name="import")
-app.add_typer(export.app, name="export")
-app.add_typer(convert.app, name="convert")
-app.add_typer(dynamo.app, name="dynamo")
 
 
 def _say_version(wanted: bool) -> None:
