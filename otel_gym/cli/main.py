@@ -79,8 +79,9 @@ def _module(name: str) -> Any:
 class Program(TyperGroup):
     """Ends with 2 also where what is wrong with the arguments, or the help, cannot be written."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return [*COMMANDS, *GROUPS]
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands: dict[str, Any] = dict.fromkeys((*COMMANDS, *GROUPS))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return loaded(cmd_name)
