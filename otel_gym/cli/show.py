@@ -19,7 +19,7 @@ from otel_gym.store.reader import RolloutSpans, Store
 from otel_gym.store.span import KIND_SERVER, STATUS_ERROR, StoredSpan
 from otel_gym.views.agent_tree import OPERATION, is_agent, is_step, is_tool
 from otel_gym.views.selection import find_rollout
-from otel_gym.views.span_tree import SpanNode, span_tree
+from otel_gym.views.span_tree import SpanNode, grouped_by_agent, span_tree
 from otel_gym.views.summary import is_streamed
 
 ARGUMENTS_SHOWN = 60
@@ -54,9 +54,9 @@ def show(
         if json:
             print_json(_row(node, depth) for node, depth in _walk(top, 0))
         elif any(is_agent(span) or is_step(span) for span in found.spans):
-            console().print(timeline(found, top))
+            console().print(timeline(found, grouped_by_agent(top, found.spans)))
         else:
-            console().print(rollout_tree(found, top))
+            console().print(rollout_tree(found, grouped_by_agent(top, found.spans)))
     return store
 
 

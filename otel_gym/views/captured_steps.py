@@ -15,7 +15,7 @@ from otel_gym.records.model_input import plain_item
 from otel_gym.records.steps import AgentStep, ContextBoundary, Entry, ToolResult, UserMessage
 from otel_gym.records.trajectory import AgentTelemetry, Trajectory, trajectory_of
 from otel_gym.store.json_text import parsed
-from otel_gym.views.agent_tree import text_of
+from otel_gym.views.agent_tree import agent_context_of, agents_of_contexts, text_of
 from otel_gym.views.generations import Call, content_gaps, step_of
 from otel_gym.wire.items import Item, input_items
 from otel_gym.wire.items.genai import items_of_messages
@@ -31,6 +31,9 @@ _INSTRUCTION_ROLES = ("system", "developer")
 
 def agent_key(call: Call) -> str | None:
     """What the request says of who sent it."""
+    context = agent_context_of(call.captured or call.span)
+    if context is not None:
+        return context.agent_id
     for header in _AGENT_HEADERS:
         values = call.span.attributes.get(header)
         if isinstance(values, list) and values:
@@ -49,18 +52,30 @@ def request_items(call: Call) -> list[Item]:
 
 
 def trajectories_of_calls(calls: Sequence[Call]) -> list[Trajectory]:
-    """Of each agent that the requests tell apart."""
+    """Of each agent that the requests tell apart, those below another within its trajectory."""
     by_agent: dict[str | None, list[Call]] = {}
     for call in calls:
         by_agent.setdefault(agent_key(call), []).append(call)
-    found = []
-    for key, of_agent in by_agent.items():
-        entries = steps_of_calls(of_agent)
-        steps = [entry for entry in entries if isinstance(entry, AgentStep)]
-        lost = sum(not call.superseded and not request_items(call) for call in of_agent)
-        telemetry = AgentTelemetry(source="capture", session_id=key)
-        found.append(trajectory_of(entries, telemetry, content_gaps(steps, requests=lost)))
-    return found
+    agents = agents_of_contexts(agent_context_of(call.captured or call.span) for call in calls)
+    made = {key: _trajectory(key, of_agent) for key, of_agent in by_agent.items()}
+    top = []
+    for key, trajectory in made.items():
+        agent = agents.get(key or "")
+        if agent is not None:
+            trajectory.agent_id = key
+        if agent is None or agent.parent is None:
+            top.append(trajectory)
+        else:
+            made[agent.parent.agent_id].subagents.append(trajectory)
+    return top
+
+
+def _trajectory(key: str | None, of_agent: Sequence[Call]) -> Trajectory:
+    entries = steps_of_calls(of_agent)
+    steps = [entry for entry in entries if isinstance(entry, AgentStep)]
+    lost = sum(not call.superseded and not request_items(call) for call in of_agent)
+    telemetry = AgentTelemetry(source="capture", session_id=key)
+    return trajectory_of(entries, telemetry, content_gaps(steps, requests=lost))
 
 
 def steps_of_calls(calls: Sequence[Call]) -> list[Entry]:

@@ -10,6 +10,7 @@ from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.store.executions import Intervals, ids_of, is_root, roots_of, topmost
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import StoredSpan
+from otel_gym.views.agent_tree import Agent, AgentTree
 from otel_gym.views.model_calls import model_calls
 from otel_gym.views.rewards import reward_of
 
@@ -20,7 +21,7 @@ class SpanNode:
 
     ``counts``: it belongs to the execution that counts. ``clock_skew``: it starts before its parent does, since their
     clocks differ; times are shown as they were recorded. ``reward``: a root has its execution's,
-    the last one given.
+    the last one given. ``is_group``: it is no span of the store, but an agent whose calls stand below.
     """
 
     span: StoredSpan
@@ -30,6 +31,7 @@ class SpanNode:
     counts: bool = True
     clock_skew: bool = False
     reward: float | None = None
+    is_group: bool = False
 
 
 def span_tree(rollout: RolloutSpans) -> list[SpanNode]:
@@ -59,6 +61,62 @@ def span_tree(rollout: RolloutSpans) -> list[SpanNode]:
             node.joined = True
             nodes[root.trace_id, root.span_id].children.append(node)
     return top
+
+
+def grouped_by_agent(top: list[SpanNode], spans: Sequence[StoredSpan]) -> list[SpanNode]:
+    """The tree with a node for each agent that only contexts name, over what it did, at the first place of it. The same
+    tree where ``invoke_agent`` spans tell of agents, or one agent did it all.
+    """
+    agents = AgentTree(spans)
+    if not agents.agents or any(agent.turns for agent in agents.agents):
+        return top
+    return _grouped(top, agents)
+
+
+def _grouped(nodes: list[SpanNode], agents: AgentTree) -> list[SpanNode]:
+    groups: dict[Agent, SpanNode] = {}
+    grouped: list[SpanNode] = []
+    for node in nodes:
+        doing = set() if is_root(node.span) else _doing(node, agents)
+        if len(doing) != 1:
+            node.children = _grouped(node.children, agents)
+            grouped.append(node)
+            continue
+        [named] = doing
+        above = grouped
+        for agent in _family(named):
+            if agent not in groups:
+                groups[agent] = SpanNode(_span_of(agent, node.span), is_group=True)
+                above.append(groups[agent])
+            _widen(groups[agent].span, node.span)
+            above = groups[agent].children
+        above.append(node)
+    return grouped
+
+
+def _doing(node: SpanNode, agents: AgentTree) -> set[Agent]:
+    """The agent that a span names, else those that are named below it: a SERVER span stands over its call."""
+    named = agents.agent_named_by(node.span)
+    return {named} if named is not None else set().union(*(_doing(child, agents) for child in node.children))
+
+
+def _family(agent: Agent) -> list[Agent]:
+    """From the first agent to this one."""
+    family = [agent]
+    while family[-1].parent is not None:
+        family.append(family[-1].parent)
+    return family[::-1]
+
+
+def _span_of(agent: Agent, first: StoredSpan) -> StoredSpan:
+    name = f"agent {agent.agent_id}"
+    return StoredSpan(first.trace_id, "", first.parent_span_id, name, first.kind, first.start_ns, first.end_ns)
+
+
+def _widen(group: StoredSpan, span: StoredSpan) -> None:
+    group.start_ns = min(group.start_ns, span.start_ns)
+    if group.end_ns is not None:
+        group.end_ns = None if span.end_ns is None else max(group.end_ns, span.end_ns)
 
 
 def spans_before_their_parent(spans: Sequence[StoredSpan]) -> list[StoredSpan]:

@@ -33,7 +33,7 @@ def trajectories(rollout: RolloutSpans) -> list[Trajectory]:
     counting = rollout.with_spans(rollout.executions().counting.spans)
     tree = AgentTree(counting.spans)
     calls = calls_of(counting)
-    if not tree.agents and not any(map(is_step, counting.spans)):
+    if not any(agent.turns for agent in tree.agents) and not any(map(is_step, counting.spans)):
         return trajectories_of_calls(calls)
     return _Reader(counting, tree, calls).trajectories()
 

@@ -210,3 +210,51 @@ def test_what_is_no_host_is_refused(text):
     settings = read_settings({"OTEL_GYM_PROPAGATE_HOSTS": text})
     assert settings.propagate_hosts == ("private",)
     assert "OTEL_GYM_PROPAGATE_HOSTS" in settings.problems[0]
+
+
+SEARCHER = otel_gym.AgentContext("s", "t", "s:searcher", "s:planner")
+
+
+@every_client
+def test_the_agent_context_is_told_with_a_rollout_and_without(echo, send):
+    send(echo.url())
+    with otel_gym.agent_context(SEARCHER):
+        send(echo.url())
+        with otel_gym.rollout(1, 0):
+            send(echo.url())
+    assert echo.all("x-dynamo-session-id") == [[], ["s:searcher"], ["s:searcher"]]
+    assert echo.all("x-dynamo-parent-session-id") == [[], ["s:planner"], ["s:planner"]]
+    assert [len(values) for values in echo.all("baggage")] == [0, 0, 1]
+
+
+@every_client
+def test_a_request_that_names_a_session_keeps_it_whole(echo, send):
+    own = {"X-Dynamo-Session-Id": "own"}
+    with otel_gym.agent_context(SEARCHER):
+        send(echo.url(), own)
+    assert (echo.all("x-dynamo-session-id"), echo.all("x-dynamo-parent-session-id")) == ([["own"]], [[]])
+    assert own == {"X-Dynamo-Session-Id": "own"}
+
+
+@every_client
+def test_a_host_that_is_not_allowed_is_not_told_of_the_agent_by_a_redirect(echo, send, tmp_path, monkeypatch):
+    monkeypatch.setenv("OTEL_GYM_PROPAGATE_HOSTS", "127.0.0.1")
+    otel_gym.configure(directory=tmp_path / "other", run_id="run-1")
+    with otel_gym.agent_context(SEARCHER):
+        send(f"{echo.url()}/redirect/{echo.url('localhost')}/elsewhere")
+    assert echo.all("x-dynamo-session-id") == [["s:searcher"], []]
+
+
+def test_an_id_that_no_header_carries_is_not_told(echo):
+    with otel_gym.agent_context(session_id="caf\u00e9"):
+        with_httpx(echo.url())
+    assert echo.all("x-dynamo-session-id") == [[]]
+
+
+def test_the_clients_of_openai_and_anthropic_tell_the_agent(echo):
+    with otel_gym.agent_context(SEARCHER):
+        openai.OpenAI(base_url=f"{echo.url()}/v1", api_key="k").chat.completions.create(model="toy", messages=MESSAGES)
+        anthropic.Anthropic(base_url=echo.url(), api_key="k").messages.create(
+            model="toy", max_tokens=9, messages=MESSAGES
+        )
+    assert echo.all("x-dynamo-session-id") == [["s:searcher"], ["s:searcher"]]

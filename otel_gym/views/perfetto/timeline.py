@@ -122,6 +122,7 @@ class _Timeline:
         self._last_ns = max(map(last_moment, spans), default=0)
         self._end_ns = min(self._last_ns, _LATEST_NS - 1)
         self._agents = AgentTree(spans)
+        self._has_one_first = sum(agent.parent is None for agent in self._agents.agents) == 1
         self._told_better = told_better(RolloutSpans(None, "", list(spans)))
         self._main = Group("", None)
         self._groups: dict[Agent, Group] = {}
@@ -139,16 +140,20 @@ class _Timeline:
         add_flows(groups, self._flow_ids)
         tracks = self._tracks_of(self._main)
         for group in groups[1:]:
-            tracks.append(Track(f"subagent {group.name}", tracks=self._tracks_of(group)))
+            kind = "agent" if group.parent is None else "subagent"
+            tracks.append(Track(f"{kind} {group.name}", tracks=self._tracks_of(group)))
         counters = counters_of_rollout([call for group in groups for call in group.calls], self._end_ns)
         if counters:
             tracks.append(Track("rollout", counters=counters))
         return tracks
 
     def _group_of(self, agent: Agent) -> Group:
-        if agent.parent is None and agent.spawned_by is None:
+        is_first = agent.parent is None and agent.spawned_by is None
+        if is_first and (agent.turns or self._has_one_first):
             return self._main
-        parent = self._main if agent.parent is None else self._groups[agent.parent]
+        parent = self._main if agent.spawned_by is not None else None
+        if agent.parent is not None:
+            parent = self._groups[agent.parent]
         name = " ".join(part for part in (agent.name, agent.agent_id) if part) or "agent"
         if name in self._group_names:  # several without an id: told apart by what started them
             name = f"{name} {agent.spawned_by or len(self._group_names) + 1}"
@@ -194,6 +199,10 @@ class _Timeline:
             if is_turn and self._groups:
                 agent = self._agents.agent_around(each)
                 place.group = self._main if agent is None else self._groups[agent]
+            else:
+                named = self._agents.agent_named_by(each)
+                if named is not None:
+                    place.group = self._groups[named]
             parent = place
         return place
 
