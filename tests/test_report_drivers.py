@@ -106,3 +106,25 @@ def test_old_names_tell_what_new_ones_do(tmp_path: Path, drive: Drive) -> None:
         == []
     )
     assert drive(tmp_path / "r", "spans.jsonl", spans.encode(), tokens_out=[0]) != []
+
+
+def test_a_schema_that_nobody_knows_must_be_refused_by_name(
+    drivers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_dynamo = importlib.import_module("report_drivers_dynamo")
+    rows = [
+        {"schema": "dynamo.agent.trace.v1", "agent_context": {"workflow_id": "w", "program_id": "w:a"}},
+        {"schema": "dynamo.request.trace.v1", "agent_context": {"session_id": "w"}},
+        {"schema": "dynamo.future.v9"},
+    ]
+    lines = [
+        json.dumps(
+            row | {"event_type": "request_end", "event_time_unix_ms": at + 1, "request": {"request_id": str(at)}}
+        )
+        for at, row in enumerate(rows)
+    ]
+    (tmp_path / "trace.jsonl").write_text("\n".join(lines) + "\n")
+    right = {"records": 2, "session_id": ["w", "w"], "rejected": ["dynamo.future.v9"]}
+    assert list(of_dynamo.drive_trace(tmp_path, right, None)) == []
+    assert list(of_dynamo.drive_trace(tmp_path, right | {"rejected": []}, None)) != []
+    assert list(of_dynamo.drive_trace(tmp_path, right | {"records": 3}, None)) != []
