@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -14,6 +15,7 @@ MAX_ID_BYTES = 200
 # What readers take for the newest run; no run may be called so.
 LATEST = "latest"
 
+_HASH_CHARACTERS = 8
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
@@ -33,9 +35,14 @@ def _has_valid_form(text: str) -> bool:
 
 
 def rollout_id_of_session(session_id: str) -> str:
-    """A session's id as a rollout id, with characters that no rollout id may have as ``_``."""
-    cleaned = _NOT_IN_IDS.sub("_", session_id)[:MAX_ID_BYTES]
-    return cleaned if is_valid_id(cleaned) else f"session-{cleaned.lstrip('._-')}"[:MAX_ID_BYTES]
+    """A session's id as a rollout id. One that may not be one, has other characters as ``_`` and a hash of all at its
+    end, so that each session has a rollout of its own.
+    """
+    if is_valid_id(session_id):
+        return session_id
+    digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_CHARACTERS]
+    cleaned = _NOT_IN_IDS.sub("_", session_id).lstrip("._-")[: MAX_ID_BYTES - _HASH_CHARACTERS - 1]
+    return f"{cleaned or 'session'}-{digest}"
 
 
 def refusal_of(text: str) -> str | None:

@@ -172,11 +172,11 @@ def decode_record(line: bytes) -> DynamoRecord:
     """
     try:
         text = _without_envelope(line)
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, RecursionError) as problem:
         raise DynamoRecordError(f"no JSON: {problem}") from None
     try:
         return _record.decode(text)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return _record_of_odd(text)
 
 

@@ -13,6 +13,11 @@ def moment_ns(time_ms: int | None) -> int | None:
     return time_ms * _NS_OF_MS if time_ms is not None and 0 < time_ms <= _LAST_MS else None
 
 
+def length_ns(duration_ms: float | None) -> int | None:
+    """A duration of a record; None where it gives none that can be."""
+    return round(duration_ms * 1e6) if duration_ms is not None and 0 <= duration_ms <= _LAST_MS else None
+
+
 def request_times(received_ms: int | None, event_ms: int | None, total_ms: float | None) -> tuple[int, int] | None:
     """From received to finished; where one of them is missing, the record's own time stands for it."""
     if received_ms is not None and total_ms is not None and 0 < received_ms <= _THIS_AGE_MS >= total_ms >= 0:
@@ -25,9 +30,9 @@ def _odd_request_times(received_ms: int | None, event_ms: int | None, total_ms: 
     start_ns = moment_ns(received_ms) or moment_ns(event_ms)
     if start_ns is None:
         return None
-    if total_ms is not None and 0 <= total_ms <= _LAST_MS:
-        end_ns = start_ns + round(total_ms * 1e6)
-        return start_ns, end_ns if end_ns < _LAST_NS else start_ns
+    total_ns = length_ns(total_ms)
+    if total_ns is not None:
+        return start_ns, start_ns + total_ns if start_ns + total_ns < _LAST_NS else start_ns
     return start_ns, max(start_ns, moment_ns(event_ms) or start_ns)
 
 
@@ -56,19 +61,21 @@ def tool_times(
 ) -> tuple[int, int] | None:
     """Of a tool that has ended, by what its last record says; ``begun_ms`` is what the record of its start does.
 
-    Both times of the last record count most; then its start, or its end, with the duration; then ``begun_ms``. None
-    where they contradict each other, and where there is an end alone.
+    Both times of the last record count most, if they differ; then its start, or its end, with the duration; then both
+    times as they are; then ``begun_ms``. None where they contradict each other, and where there is an end alone.
     """
     started_ns, ended_ns = moment_ns(started_ms), moment_ns(ended_ms)
-    if started_ns is not None and ended_ns is not None and ended_ns >= started_ns:
+    if started_ns is not None and ended_ns is not None and ended_ns > started_ns:
         return started_ns, ended_ns
     end_ns = ended_ns or moment_ns(event_ms)
-    if duration_ms is not None and 0 < duration_ms <= _LAST_MS:
-        took_ns = round(duration_ms * 1e6)
+    took_ns = length_ns(duration_ms)
+    if took_ns:
         if started_ns is not None:
             return started_ns, min(started_ns + took_ns, _LAST_NS - 1)
         if end_ns is not None and end_ns > took_ns:
             return end_ns - took_ns, end_ns
+    if started_ns is not None and started_ns == ended_ns:  # both are whole milliseconds
+        return started_ns, ended_ns
     begun_ns = moment_ns(begun_ms)
     if begun_ns is not None and end_ns is not None and end_ns >= begun_ns:
         return begun_ns, end_ns

@@ -117,7 +117,7 @@ def _last_line(path: Path, number: int, line: bytes, report: Report) -> Iterator
 def _chunks(path: Path, content: IO[bytes], report: Report) -> Iterator[bytes | None]:
     start = content.read(len(_BOM))
     content.seek(0)
-    if start == MAGIC:
+    if start == MAGIC or (path.suffix == ".gz" and not start.startswith((b"{", _BOM))):  # its own start may be damaged
         yield from chunks_of_members(content, lambda problem, cure: report(Damage(path, 0, problem, cure)))
         return
     if start == _BOM:

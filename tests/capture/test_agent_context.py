@@ -150,7 +150,7 @@ def filed(live_store, *requests: dict[str, str], path: str = CHAT_PATH, unassign
         ((CLAUDE, CLAUDE_SUBAGENT, CLAUDE_NESTED), CLAUDE_SESSION),
         ((CODEX, CODEX_SUBAGENT), CODEX_ROOT),
         (({"x-session-id": "b", "x-parent-session-id": "a"}, {"x-session-id": "c", "x-parent-session-id": "b"}), "a"),
-        (({"x-dynamo-session-id": "../a b"},), "session-a_b"),
+        (({"x-dynamo-session-id": "../a b"},), "a_b-2c2c791a"),
     ],
     ids=["claude code", "codex", "opencode", "escaped"],
 )

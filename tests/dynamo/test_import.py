@@ -91,6 +91,11 @@ def test_a_request_is_a_call_with_all_that_dynamo_measured(tmp_path: Path) -> No
         ([("tool_end", 90, {"started_at_unix_ms": TIME + 10, "duration_ms": 25.5})], 10, 35.5),
         ([("tool_error", 90, {"ended_at_unix_ms": TIME + 60, "duration_ms": 20.0})], 40, 60),
         ([("tool_end", 90, {"duration_ms": 20.0})], 70, 90),
+        (
+            [("tool_end", 90, {"started_at_unix_ms": TIME, "ended_at_unix_ms": TIME, "duration_ms": 0.75})],
+            0,
+            0.75,
+        ),
         ([("tool_start", 20, {}), ("tool_end", 90, {})], 20, 90),
         ([("tool_start", 20, {"started_at_unix_ms": TIME + 15}), ("tool_end", 90, {})], 15, 90),
         ([("tool_end", 50, {"started_at_unix_ms": TIME + 50, "ended_at_unix_ms": TIME + 50})], 50, 50),
@@ -434,3 +439,38 @@ def test_a_checksum_that_is_wrong_keeps_the_lines(tmp_path: Path) -> None:
     done = run(path, "--dir", tmp_path / "store")
     assert (done.exit_code, "its checksum is wrong" in done.stderr) == (1, True)
     assert len(named(spans_of(tmp_path / "store")["s"], "chat")) == 1
+
+
+@pytest.mark.parametrize("nameless", [{"trajectory_id": "t"}, {"session_id": "", "trajectory_id": "t"}])
+def test_a_record_without_a_session_lost_the_whole_import(tmp_path: Path, nameless: dict[str, Any]) -> None:
+    records = [
+        request("1", context={"session_id": "S1"}),
+        request("2", context=nameless),
+        request("3", context={"session_id": "S3"}),
+    ]
+    calls = named(imported(tmp_path, *records), "chat")
+    assert sorted(call.attributes["gym.dynamo.request_id"] for call in calls) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("deep", ['{"event":' * 20_000, "[" * 100_000, '{"schema":' + "[" * 5000 + "]" * 5000 + "}"])
+def test_one_deeply_nested_line_ended_the_import(tmp_path: Path, deep: str) -> None:
+    (tmp_path / "trace.jsonl").write_text(f"{json.dumps(request('1'))}\n{deep}\n{json.dumps(request('2', 200))}\n")
+    done = run(tmp_path / "trace.jsonl", "--dir", tmp_path / "store")
+    assert done.exit_code == 1
+    assert "trace.jsonl:2: no JSON" in done.stderr
+    assert len(named(spans_of(tmp_path / "store")["s"], "chat")) == 2
+
+
+def test_sessions_of_other_characters_fell_into_one_rollout(tmp_path: Path) -> None:
+    sessions = ["a/b", "a:b", "日本", "😀", ".", "..", "x" * 250 + "1", "x" * 250 + "2"]
+    records = [request(str(number), context={"session_id": name}) for number, name in enumerate(sessions)]
+    spans = imported(tmp_path, *records)
+    assert len({span.rollout_id for span in spans}) == len(sessions)
+
+
+def test_a_gz_file_whose_first_bytes_are_damaged_was_read_as_text(tmp_path: Path) -> None:
+    members = [gzip.compress(json.dumps(request(str(number))).encode() + b"\n") for number in range(3)]
+    (tmp_path / "trace.jsonl.gz").write_bytes(b"\0" + b"".join(members)[1:])
+    done = run(tmp_path / "trace.jsonl.gz", "--dir", tmp_path / "store")
+    assert done.exit_code == 1
+    assert len(named(spans_of(tmp_path / "store")["s"], "chat")) == 2

@@ -130,6 +130,11 @@ class _Roots(dict[str, str]):
         return root
 
 
+def _first_of(session: str, agents: dict[AgentKey, Agent], first_of_session: dict[str, Agent]) -> Agent | None:
+    """The agent that children of a session stand below."""
+    return agents.get(AgentKey(session, None)) or first_of_session.get(session)
+
+
 def _parents_first(agents: dict[AgentKey, Agent], above: _Above) -> Iterator[Agent]:
     first_of_session: dict[str, Agent] = {}
     for agent in agents.values():
@@ -139,8 +144,8 @@ def _parents_first(agents: dict[AgentKey, Agent], above: _Above) -> Iterator[Age
     for key, agent in agents.items():
         agent.parent = agents.get(above.trajectories.get(key, key))
         if agent.parent is agent:
-            session = above.sessions.get(key.session_id, "")
-            agent.parent = agents.get(AgentKey(session, None)) or first_of_session.get(session)
+            session = above.sessions.get(key.session_id)
+            agent.parent = None if session is None else _first_of(session, agents, first_of_session)
         (tops if agent.parent is None else children.setdefault(agent.parent.key, [])).append(agent)
     waiting = tops[::-1]
     while waiting:

@@ -21,8 +21,8 @@ from otel_gym.conventions import (
     is_kept_header,
 )
 from otel_gym.ingest.dynamo.reading import Row
-from otel_gym.ingest.dynamo.times import length_ns
 from otel_gym.records.dynamo import FinishMetadata, RequestMetrics, RequestPayload
+from otel_gym.records.dynamo_times import length_ns
 from otel_gym.tracing.model_call import (
     OPERATION,
     REQUEST_MODEL,

@@ -11,10 +11,10 @@ from otel_gym.content import known
 from otel_gym.ingest.dynamo.agents import Agent, sessions_of
 from otel_gym.ingest.dynamo.calls import call_attributes, call_name, object_of
 from otel_gym.ingest.dynamo.reading import Row, Trace
-from otel_gym.ingest.dynamo.times import Times, moment_ns, times_of_request
 from otel_gym.ingest.dynamo.tools import tool_runs
 from otel_gym.ingest.imported import ImportedRollout, ImportedSpan
 from otel_gym.records.dynamo import TOOL_EVENTS, RequestMetrics
+from otel_gym.records.dynamo_times import moment_ns, request_times
 
 SOURCE = "dynamo"
 # The rollout of requests that no session is named for.
@@ -169,7 +169,9 @@ class _Spans:
         request_id = attributes.get(f"{names.DYNAMO_PREFIX}request_id")
         span_id = self._id("request", request_id or f"/{row.digest}")
         span = ImportedSpan(span_id, call_name(attributes), 0, 0, parent_id, attributes)
-        return _placed(span, times_of_request(_request(row), row.time_ms), row)
+        request = _request(row)
+        times = request_times(request.request_received_ms, row.time_ms, request.total_time_ms)
+        return _placed(span, times, row)
 
     def _id(self, *parts: str) -> int:
         """Of several things with one name, each has its own."""
@@ -178,10 +180,10 @@ class _Spans:
         return self._rollout.span_id(*parts, str(number))
 
 
-def _placed(span: ImportedSpan, times: Times | None, row: Row) -> ImportedSpan:
+def _placed(span: ImportedSpan, times: tuple[int, int | None] | None, row: Row) -> ImportedSpan:
     """Where no times are known, at the record's own time, if it has one."""
     if times is None:
-        times = Times(*(moment_ns(row.time_ms) or _NO_TIME_NS,) * 2)
+        times = (moment_ns(row.time_ms) or _NO_TIME_NS,) * 2
         span.attributes[names.TIME_KNOWN] = False
     span.start_ns, span.end_ns = times
     return span

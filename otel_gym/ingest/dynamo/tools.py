@@ -11,8 +11,8 @@ import msgspec
 from otel_gym.conventions import DYNAMO_PREFIX
 from otel_gym.ingest.dynamo.calls import record_attributes
 from otel_gym.ingest.dynamo.reading import Row
-from otel_gym.ingest.dynamo.times import Times, moment_ns, times_of_tool
 from otel_gym.records.dynamo import TOOL_STATUSES, ToolEvent
+from otel_gym.records.dynamo_times import moment_ns, tool_times
 
 # The conventions ask for a name; Dynamo's own converter says the same.
 UNKNOWN_TOOL = "unknown-tool"
@@ -37,18 +37,16 @@ class ToolRun:
     def call_id(self) -> str | None:
         return _tool(self.last).tool_call_id
 
-    def times(self) -> Times | None:
-        """None: unknown."""
+    def times(self) -> tuple[int, int | None] | None:
+        """UTC ns. No end: it has not ended. None: unknown."""
+        begun_ms = None if self.start is None else _tool(self.start).started_at_unix_ms or self.start.time_ms
         if self.end is not None:
-            start = self.start
-            return times_of_tool(
-                _tool(self.end),
-                self.end.time_ms,
-                None if start is None else _tool(start),
-                None if start is None else start.time_ms,
+            tool = _tool(self.end)
+            return tool_times(
+                tool.started_at_unix_ms, tool.ended_at_unix_ms, tool.duration_ms, self.end.time_ms, begun_ms
             )
-        start_ns = moment_ns(_tool(self.last).started_at_unix_ms) or moment_ns(self.last.time_ms)
-        return None if start_ns is None else Times(start_ns, None)
+        start_ns = moment_ns(begun_ms)
+        return None if start_ns is None else (start_ns, None)
 
     def error_type(self) -> str | None:
         """None for one that is open, succeeded, or was cancelled."""
