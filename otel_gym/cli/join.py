@@ -29,9 +29,11 @@ from otel_gym.cli.common import (
 )
 from otel_gym.cli.formats import counted, number
 from otel_gym.cli.writing import not_written
-from otel_gym.content import safe_json
+from otel_gym.content import printable, safe_json
+from otel_gym.store.dynamo_files import NoTraceFileError, records_of_trace, trace_files
 from otel_gym.store.reader import Store
-from otel_gym.views.join import Join, JoinedRow, JoinReport
+from otel_gym.views.dynamo_join import DynamoTrace
+from otel_gym.views.join import DynamoReport, Join, JoinedRow, JoinReport
 from otel_gym.views.json_lines import replacing
 
 STDOUT = STDIN = Path("-")
@@ -71,6 +73,18 @@ def join(
             show_default=False,
         ),
     ] = None,
+    dynamo: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--dynamo",
+            metavar="TRACE",
+            help="Trace of NVIDIA Dynamo: a file, folder or glob; again for several. Adds `gym_dynamo`.",
+            show_default=False,
+        ),
+    ] = None,
+    dynamo_imported: Annotated[
+        bool, typer.Option("--dynamo-imported", help="The same of the traces that were imported into the store.")
+    ] = False,
     directory: Directory = None,
     run: Run = None,
 ) -> Store:
@@ -84,12 +98,14 @@ def join(
     \b
     Example:
         otel-gym join rollouts.jsonl -o joined.jsonl --run latest
+        otel-gym join rollouts.jsonl --dynamo /tmp/dynamo-agent-trace -o joined.jsonl
         otel-gym join rollouts.jsonl --report report.json | head -1
     """
     _check_files(rollouts, output, report)
     store = open_store(directory)
+    trace = _trace(dynamo, store) if dynamo else None
     with _seekable(rollouts) as path:
-        joining = Join(store, path, run, include_payloads=include_payloads)
+        joining = Join(store, path, run, include_payloads=include_payloads, dynamo=trace, with_imported=dynamo_imported)
         with progress("joining", printing=output in (None, STDOUT)) as advancing:
             _write(joining.rows(advancing), output)
     if report is not None:
@@ -100,6 +116,22 @@ def join(
     name = Path("stdin") if rollouts == STDIN else rollouts
     store.met(replace(damage, path=name) for damage in joining.damage)
     return store
+
+
+def _trace(paths: list[Path], store: Store) -> DynamoTrace:
+    """Its damage is said, and ends the command, as that of the store does."""
+    trace = DynamoTrace()
+    try:
+        for file in trace_files(paths):
+            for _, record in records_of_trace(file, lambda damage: store.met([damage])):
+                trace.add(record)
+    except NoTraceFileError as problem:
+        raise CommandError(str(problem)) from None
+    except OSError as error:
+        raise CommandError(f"{error.filename}: {error.strerror}") from None
+    if not trace.requests and not trace.tools:
+        raise CommandError(f"{', '.join(map(str, paths))}: no request and no tool of Dynamo's in it")
+    return trace
 
 
 def _check_files(rollouts: Path, output: Path | None, report: Path | None) -> None:
@@ -193,6 +225,18 @@ def said(report: JoinReport) -> Iterator[str]:
     yield from _listed(
         report.references, "call of an agent without a sure match", "calls of agents without a sure match"
     )
+    if report.dynamo is not None:
+        yield from _said_of_dynamo(report.dynamo)
+
+
+def _said_of_dynamo(report: DynamoReport) -> Iterator[str]:
+    yield (
+        f"Dynamo: {report.joined_requests:,} of {counted(report.requests, 'request')} and "
+        f"{report.joined_tools:,} of {counted(report.tools, 'tool')} joined"
+    )
+    yield from (f"  {code}: {count:,}" for code, count in sorted(report.gaps.items()))
+    yield from _listed(report.unmatched_requests, "request of Dynamo's without a call", "requests without a call")
+    yield from _listed(report.unmatched_tools, "tool of Dynamo's without a call", "tools without a call")
 
 
 def _listed(found: list[dict[str, Any]], one: str, many: str) -> Iterator[str]:
@@ -205,6 +249,8 @@ def _listed(found: list[dict[str, Any]], one: str, many: str) -> Iterator[str]:
 
 
 def _item(each: dict[str, Any]) -> str:
+    if "rollout_id" not in each:
+        return ", ".join(f"{name} {printable(str(value))}" for name, value in each.items())
     rollout_id = each["rollout_id"]
     if "calls" in each:
         superseded = ", superseded" if each.get("superseded") else ""

@@ -16,6 +16,7 @@ from otel_gym.records.model_call import ModelCallRecord
 from otel_gym.records.retries import Attempt, logical_calls
 from otel_gym.records.steps import AgentStep, iso_time
 from otel_gym.records.trajectory import Gap
+from otel_gym.store.executions import SpanIds, ids_of
 from otel_gym.store.json_text import parsed
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
@@ -97,14 +98,21 @@ class _Answers:
         self._given: set[int] = set()
         self._by_answer: dict[str, list[StoredSpan]] = {}
         self._by_request: dict[str, list[StoredSpan]] = {}
+        # Dynamo's, whose ids are others: which call each tells of was found out already.
+        self._by_evidence: dict[SpanIds, list[StoredSpan]] = {}
         for span in captured:
+            for link in span.links:
+                if names.SAME_CALL in link.attributes:
+                    self._by_evidence.setdefault((link.trace_id, link.span_id), []).append(span)
             for of_key, key in ((self._by_answer, text_of(span, RESPONSE_ID)), (self._by_request, request_id_of(span))):
                 if key is not None:
                     of_key.setdefault(key, []).append(span)
 
     def same_as(self, span: StoredSpan) -> StoredSpan | None:
         answer, request = text_of(span, RESPONSE_ID), request_id_of(span)
-        if answer is None:
+        if span.attributes.get(names.SOURCE) == "dynamo":
+            candidates = self._by_evidence.get(ids_of(span), [])
+        elif answer is None:
             candidates = self._by_request.get(request or "", [])
         else:
             candidates = self._by_answer.get(answer, [])

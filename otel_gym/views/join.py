@@ -30,7 +30,25 @@ from otel_gym.views.capture_attachment import (
     no_rollout_id,
     number_of_calls,
 )
-from otel_gym.views.rollout_rows import RolloutRow, observations_of, rollout_rows, row_texts, with_capture
+from otel_gym.views.dynamo_attachment import (
+    NO_DYNAMO,
+    add_spans,
+    dynamo_attachment,
+    is_of_dynamo,
+    request_names,
+    tool_names,
+)
+from otel_gym.views.dynamo_join import DynamoTrace
+from otel_gym.views.layers import asks_model
+from otel_gym.views.rollout_rows import (
+    CAPTURE,
+    DYNAMO,
+    RolloutRow,
+    observations_of,
+    rollout_rows,
+    row_texts,
+    with_member,
+)
 from otel_gym.views.selection import resolve_run
 
 # A row's rollout: its run as far as that is known, and its id.
@@ -42,7 +60,9 @@ _ANY_RUN = None
 
 @dataclass(frozen=True, slots=True)
 class JoinedRow:
-    """``text``: the row as it was, and ``capture``: what is attached to it, both JSON."""
+    """``text``: the row as it was, ``capture`` and ``dynamo``: what is attached to it, all JSON; None where that was
+    not asked for.
+    """
 
     row: RolloutRow
     run_id: str | None
@@ -52,10 +72,25 @@ class JoinedRow:
     gaps: list[Json]
     status: str
     is_kept: bool
+    dynamo: bytes | None = None
 
     @property
     def joined(self) -> bytes:
-        return self.text if self.is_kept else with_capture(self.text, self.capture)
+        text = self.text if self.is_kept else with_member(self.text, CAPTURE, self.capture)
+        return text if self.dynamo is None else with_member(text, DYNAMO, self.dynamo)
+
+
+@dataclass(slots=True)
+class DynamoReport:
+    """What of Dynamo's records was joined, and what no call of any row is."""
+
+    requests: int = 0
+    joined_requests: int = 0
+    tools: int = 0
+    joined_tools: int = 0
+    gaps: dict[str, int] = field(default_factory=dict)
+    unmatched_requests: list[Json] = field(default_factory=list)
+    unmatched_tools: list[Json] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -80,6 +115,7 @@ class JoinReport:
     orphans: list[Json] = field(default_factory=list)
     references: list[Json] = field(default_factory=list)
     bad_rows: int = 0
+    dynamo: DynamoReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +125,31 @@ class _Attached:
     length: int
     metrics: Json
     gaps: list[Json]
+    dynamo_length: int = 0
 
 
 class Join:
-    """``rows`` may be drawn once; ``report`` is whole after that, ``damage`` is that of the rows' file."""
+    """``rows`` may be drawn once; ``report`` is whole after that, ``damage`` is that of the rows' file.
 
-    def __init__(self, store: Store, path: Path, run: str | None = None, *, include_payloads: bool = False) -> None:
+    ``dynamo``: the records that calls and tools are joined with; ``with_imported``: what was imported of Dynamo's into
+    the store is added to them.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        path: Path,
+        run: str | None = None,
+        *,
+        include_payloads: bool = False,
+        dynamo: DynamoTrace | None = None,
+        with_imported: bool = False,
+    ) -> None:
         self.report = JoinReport()
+        self._dynamo = dynamo or (DynamoTrace() if with_imported else None)
+        self._with_imported = with_imported
+        self._no_dynamo = None if self._dynamo is None else safe_json(NO_DYNAMO).encode("utf-8")
+        self._dynamo_gaps: Counter[str] = Counter()
         self.damage: list[Damage] = []
         self._store = store
         self._path = path
@@ -118,6 +172,9 @@ class Join:
 
     def rows(self, steps: Callable[[Iterable[str]], Iterable[str]] = iter) -> Iterator[JoinedRow]:
         """The rows, in the order of the file. ``steps`` is what the store's rollout ids are drawn through."""
+        if self._dynamo is not None and self._with_imported:
+            for rollout in self._store.rollouts():
+                add_spans(self._dynamo, rollout.spans)
         self._read_store(steps)
         rewards: list[float] = []
         statuses: Counter[str] = Counter()
@@ -139,6 +196,8 @@ class Join:
         self.report.statuses = dict(statuses.most_common())
         self.report.scored, self.report.missing = len(rewards), self.report.rows - len(rewards)
         self.report.mean_reward = statistics.fmean(rewards) if rewards else None
+        if self._dynamo is not None:
+            self.report.dynamo = _dynamo_report(self._dynamo, self._dynamo_gaps)
 
     # --- the store
 
@@ -178,18 +237,28 @@ class Join:
             attachment = capture_attachment(rollout_id, found, damaged=damaged, include_payloads=self._include_payloads)
         certain = sorted((rollout.run_id for rollout in found if not rollout.is_ambiguous), key=lambda run: run or "")
         text = safe_json(attachment).encode("utf-8")
+        dynamo = b"" if len(lines) > 1 else self._dynamo_text(found)
         self._attachments.seek(self._end)
-        self._attachments.write(text)
+        self._attachments.write(text + dynamo)
         self._attached[run_id, rollout_id] = _Attached(
             certain[0] if len(certain) == 1 else None,
             self._end,
             len(text),
             attachment["metrics"],
             attachment.get("gaps", []),
+            len(dynamo),
         )
-        self._end += len(text)
+        self._end += len(text) + len(dynamo)
         if any(gap["code"] == AMBIGUOUS_RUN for gap in attachment.get("gaps", [])):
             self.report.ambiguous.append({"lines": lines, "rollout_id": rollout_id, "runs": certain})
+
+    def _dynamo_text(self, found: list[RolloutSpans]) -> bytes:
+        if self._dynamo is None:
+            return b""
+        attachment = dynamo_attachment(found, self._dynamo)
+        for gap in attachment.get("gaps", []):
+            self._dynamo_gaps[gap["code"]] += gap["count"]
+        return safe_json(attachment).encode("utf-8")
 
     def _note_orphans(self, found: list[RolloutSpans], wanted: set[str | None], attempts: LaterAttempts) -> None:
         """Rollouts of which there is no row."""
@@ -198,6 +267,8 @@ class Join:
                 continue
             if self._is_of_run and rollout.run_id != self._run:
                 continue
+            if self._with_imported and all(map(is_of_dynamo, filter(asks_model, rollout.spans))):
+                continue  # it is the other side of the join
             orphan = {"run_id": rollout.run_id, "rollout_id": rollout.rollout_id, "calls": number_of_calls(rollout)}
             if rollout.rollout_id != UNASSIGNED and attempts.supersede(rollout):
                 orphan["superseded"] = True
@@ -215,15 +286,16 @@ class Join:
             return self._row(row, text, alone)
         self._attachments.seek(attached.start)
         capture = self._attachments.read(attached.length)
+        dynamo = self._attachments.read(attached.dynamo_length) or self._no_dynamo
         status = _status(row, attached.gaps)
-        return JoinedRow(row, attached.run_id, text, capture, attached.metrics, attached.gaps, status, False)
+        return JoinedRow(row, attached.run_id, text, capture, attached.metrics, attached.gaps, status, False, dynamo)
 
     def _row(self, row: RolloutRow, text: bytes, attachment: Json) -> JoinedRow:
         gaps = attachment["gaps"]
         capture = safe_json(attachment).encode("utf-8")
         kept = row.has_capture
         status = _status(row, [] if kept else gaps)
-        return JoinedRow(row, row.run_id, text, capture, attachment["metrics"], gaps, status, kept)
+        return JoinedRow(row, row.run_id, text, capture, attachment["metrics"], gaps, status, kept, self._no_dynamo)
 
     def _count(self, joined: JoinedRow) -> None:
         report, row = self.report, joined.row
@@ -254,6 +326,20 @@ class Join:
         for gap in join_references(references, json.loads(joined.capture)["calls"]).gaps:
             said = {"line": joined.row.line, "rollout_id": joined.row.rollout_id, "code": gap.code}
             self.report.references.append({**said, "invocation_id": gap.owner, "detail": gap.detail})
+
+
+def _dynamo_report(trace: DynamoTrace, gaps: Counter[str]) -> DynamoReport:
+    unmatched = [request for request in trace.requests if request.joined_to is None]
+    unmatched_tools = [tool for tool in trace.tools if not tool.is_joined]
+    return DynamoReport(
+        requests=len(trace.requests),
+        joined_requests=len(trace.requests) - len(unmatched),
+        tools=len(trace.tools),
+        joined_tools=len(trace.tools) - len(unmatched_tools),
+        gaps=dict(gaps),
+        unmatched_requests=list(map(request_names, unmatched)),
+        unmatched_tools=list(map(tool_names, unmatched_tools)),
+    )
 
 
 def _status(row: RolloutRow, gaps: Iterable[Json]) -> str:

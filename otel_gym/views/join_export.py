@@ -26,6 +26,7 @@ COLUMNS: Columns = (
     ("latency_total_ms", NUMBER),
     ("gaps", JSON),
     ("ng_model_call_capture", TEXT),
+    ("gym_dynamo", TEXT),
     ("row", TEXT),
 )
 
@@ -49,5 +50,6 @@ def _cells(rows: Iterable[JoinedRow]) -> Iterator[Row]:
             **joined.metrics,
             "gaps": joined.gaps or None,
             "ng_model_call_capture": joined.capture.decode("utf-8"),
+            "gym_dynamo": None if joined.dynamo is None else joined.dynamo.decode("utf-8"),
             "row": joined.text.decode("utf-8"),
         }

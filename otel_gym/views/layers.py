@@ -13,14 +13,23 @@ The span that counts links to those that do not: they are kept, as evidence.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from otel_gym.conventions import DYNAMO_PREFIX, ERROR_CATEGORY, INFERENCE_OPERATIONS, MODEL_CALL_ID, REQUEST_ID, SOURCE
+from otel_gym.conventions import (
+    DYNAMO_PREFIX,
+    ERROR_CATEGORY,
+    INFERENCE_OPERATIONS,
+    MODEL_CALL_ID,
+    REQUEST_ID,
+    SOURCE,
+    X_REQUEST_ID,
+)
 from otel_gym.store.executions import SpanIds, ids_of
 from otel_gym.store.reader import RolloutSpans
 from otel_gym.store.span import STATUS_ERROR, StoredSpan
+from otel_gym.views.agent_tree import agent_context_of
 from otel_gym.views.same_calls import DYNAMO_REQUEST_ID, RESPONSE_ID, SameCalls, linked_to, request_id_of, same_calls
 
 # What says that a server was asked: not 404 or a lost connection, which no model server may have seen.
@@ -113,7 +122,44 @@ def _outer_layers(spans: list[StoredSpan]) -> dict[SpanIds, StoredSpan | None]:
             same = next((by_answer[name] for name in _names_of_answer(span) if name in by_answer), None)
             if same is not None:
                 outer[ids] = same
+    if any(X_REQUEST_ID in span.attributes for span in captured):
+        outer |= _of_clients_id(spans, outer)
     return outer
+
+
+def _of_clients_id(
+    spans: list[StoredSpan], outer: Mapping[SpanIds, StoredSpan | None]
+) -> dict[SpanIds, StoredSpan | None]:
+    """Dynamo's spans of which no captured answer has the name, by the ``x-request-id`` that the client sent: what has
+    it alone on either side is one call. Clients repeat it when they try again.
+    """
+    of_dynamo = [
+        span for span in spans if DYNAMO_REQUEST_ID in span.attributes and MODEL_CALL_ID not in span.attributes
+    ]
+    found = {ids_of(inner) for inner in (outer.get(ids_of(span)) for span in of_dynamo) if inner is not None}
+    ours = [span for span in spans if MODEL_CALL_ID in span.attributes and ids_of(span) not in found]
+    theirs = [span for span in of_dynamo if ids_of(span) not in outer and is_model_call(span)]
+    captured = _by_clients_id(ours)
+    pairs = ((captured.get(name, []), same) for name, same in _by_clients_id(theirs).items())
+    return {
+        ids_of(same[0]): calls[0]
+        for calls, same in pairs
+        if len(calls) == len(same) == 1 and _may_be_of_one_agent(calls[0], same[0])
+    }
+
+
+def _by_clients_id(spans: Sequence[StoredSpan]) -> dict[str, list[StoredSpan]]:
+    found: dict[str, list[StoredSpan]] = {}
+    for span in spans:
+        name = span.attributes.get(X_REQUEST_ID)
+        if isinstance(name, str):
+            found.setdefault(name, []).append(span)
+    return found
+
+
+def _may_be_of_one_agent(one: StoredSpan, other: StoredSpan) -> bool:
+    ours, theirs = agent_context_of(one), agent_context_of(other)
+    return ours is None or theirs is None or ours.agent_id == theirs.agent_id
 
 
 def _names_of_answer(span: StoredSpan) -> list[tuple[str, str]]:

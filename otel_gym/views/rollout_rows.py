@@ -17,6 +17,8 @@ from otel_gym.store.lines import Report, lines_of_file
 from otel_gym.store.repair import Damage
 
 CAPTURE = "ng_model_call_capture"
+# Ours: what Dynamo says of the calls.
+DYNAMO = "gym_dynamo"
 OBSERVATIONS = "ng_agent_observations"
 
 _ROLLOUT_ID, _TASK, _ROLLOUT, _ATTEMPT = "_ng_rollout_id", "_ng_task_index", "_ng_rollout_index", "_ng_attempt_index"
@@ -169,17 +171,17 @@ def observations_of(text: bytes) -> Any:
     return _loaded(text).get(OBSERVATIONS) if OBSERVATIONS.encode() in text else None
 
 
-def with_capture(text: bytes, capture: bytes) -> bytes:
-    """The row's text with the attachment (JSON) as its last member, or in the place of the one that it has."""
+def with_member(text: bytes, name: str, value: bytes) -> bytes:
+    """The row's text with an attachment (JSON) as its last member, or in the place of the one that it has."""
     body = text.rstrip()
-    found = _place_of_value(text.decode("utf-8"), CAPTURE) if CAPTURE.encode() in text else None
+    found = _place_of_value(text.decode("utf-8"), name) if name.encode() in text else None
     if found is not None:
         before, after = found
-        return before.encode("utf-8") + capture + after.encode("utf-8")
+        return before.encode("utf-8") + value + after.encode("utf-8")
     head = body[:-1].rstrip()
     comma = b"" if head.endswith(b"{") else b", " if b'": ' in head[:200] else b","
     space = b" " if comma == b", " else b""
-    return head + comma + b'"%b":' % CAPTURE.encode() + space + capture + b"}"
+    return head + comma + b'"%b":' % name.encode() + space + value + b"}"
 
 
 _SPACE = " \t\r\n"

@@ -25,7 +25,7 @@ from otel_gym.cli.main import app
 from otel_gym.views.join_export import COLUMNS
 from otel_gym.views.model_calls_export import COUNT, NUMBER, TEXT
 from otel_gym.views.model_calls_export import JSON as JSON_TEXT
-from otel_gym.views.rollout_rows import with_capture
+from otel_gym.views.rollout_rows import with_member
 
 from .conftest import Invoke, capture_line, write_lines
 
@@ -302,6 +302,6 @@ def test_any_row_keeps_all_but_the_attachment(row: dict[str, Any], seed: int, as
         text = json.dumps(row, ensure_ascii=ascii_only, separators=indent).encode()
     except UnicodeEncodeError:
         return
-    found = json.loads(with_capture(text, b'{"calls":[]}'))
+    found = json.loads(with_member(text, CAPTURE, b'{"calls":[]}'))
     assert found == {**row, CAPTURE: {"calls": []}}
     assert [name for name in found if name != CAPTURE] == [name for name in row if name != CAPTURE]
