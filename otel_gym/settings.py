@@ -120,7 +120,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("OTEL_GYM_RUN_ID", "names the launch; new for each", "none", _run_id, f"{ID_PATTERN}; not `{LATEST}`"),
     Setting(
         "OTEL_GYM_CAPTURE_UNASSIGNED",
-        "stores model calls that carry no rollout id, under `unassigned`",
+        "stores model calls that carry no rollout id, under the first session of their harness, else `unassigned`",
         "0 (1 in the proxy)",
         _switch,
         SWITCH_WORDS,
