@@ -173,7 +173,8 @@ class Join:
     def rows(self, steps: Callable[[Iterable[str]], Iterable[str]] = iter) -> Iterator[JoinedRow]:
         """The rows, in the order of the file. ``steps`` is what the store's rollout ids are drawn through."""
         if self._dynamo is not None and self._with_imported:
-            for rollout in self._store.rollouts():
+            # Apart: what is damaged is counted where the rollout of a row is read.
+            for rollout in Store(self._store.directory).rollouts():
                 add_spans(self._dynamo, rollout.spans)
         self._read_store(steps)
         rewards: list[float] = []

@@ -248,6 +248,19 @@ def test_an_imported_trace_is_the_other_side_too_and_no_second_call(live_store, 
         assert generations(trajectories(found)) == 3  # the failed attempt was asked again
 
 
+def test_a_row_is_told_of_damage_of_the_store_though_it_was_read_before(live_store, joined, invoke, tmp_path):
+    capture("1-0", "D-1")
+    otel_gym.flush(10)
+    [file] = (live_store.directory / "spans" / "rollout_id=1-0").glob("*.jsonl")
+    with file.open("ab") as lines:
+        lines.write(b'{"resourceSpans": [\n')
+    for options in ((), ("--dynamo-imported",)):
+        rows = write_lines(tmp_path / "rows.jsonl", {"rollout_id": "1-0"})
+        result = invoke("join", rows, "--dir", live_store.directory, *options)
+        [gap] = json.loads(result.stdout)["ng_model_call_capture"]["gaps"]
+        assert (result.exit_code, gap["code"]) == (1, "model_call_capture_records_unreadable")
+
+
 def test_parquet_has_it_as_a_column(live_store, invoke: Invoke, tmp_path: Path):
     capture("1-0", "D-1")
     otel_gym.flush(10)
