@@ -113,7 +113,7 @@ class DynamoTrace:
         self._tools_of: dict[str, dict[str, list[DynamoTool]]] = {}
 
     def add(self, record: DynamoRecord) -> None:
-        """A record that comes again changes nothing."""
+        """A record that comes again adds what the first one lacked."""
         if record.event_type == "request_end" and record.request is not None:
             self.add_request(record.request, record.context)
         elif record.event_type in ("tool_end", "tool_error") and record.tool is not None:
@@ -121,16 +121,20 @@ class DynamoTrace:
 
     def add_request(self, metrics: RequestMetrics, context: AgentContext | None) -> None:
         metrics.replay = metrics.finish_reason_metadata = None
-        if metrics.request_id is not None and metrics.request_id in self._by_id:
-            return
-        request = DynamoRequest(metrics, context)
-        self.requests.append(request)
-        if metrics.request_id is not None:
-            self._by_id[metrics.request_id] = request
-        if metrics.x_request_id is not None:
+        request = self._by_id.get(metrics.request_id or "")
+        if request is None:
+            request = DynamoRequest(RequestMetrics(request_id=metrics.request_id), None)
+            self.requests.append(request)
+            if metrics.request_id:
+                self._by_id[metrics.request_id] = request
+        if metrics.x_request_id is not None and request.metrics.x_request_id is None:
             self._by_x.setdefault(metrics.x_request_id, []).append(request)
-        if context is not None and context.agent_id:
+        if context is not None and context.agent_id and request.context is None:
+            request.context = context
             self._requests_of.setdefault(context.agent_id, []).append(request)
+        for name in RequestMetrics.__struct_fields__:
+            if getattr(request.metrics, name) is None:
+                setattr(request.metrics, name, getattr(metrics, name))
 
     def add_tool(self, event: ToolEvent, context: AgentContext | None, time_ms: int | None) -> None:
         if event.tool_call_id is None or context is None or not context.agent_id:
@@ -180,9 +184,9 @@ class DynamoTrace:
         return [request] if request is not None and _is_free(request, asked) else []
 
     def _is_taken(self, call: JoinedCall) -> bool:
-        """Whether another call, of this rollout or another, was found to be its only request."""
-        named = self._by_x.get(call.asked.x_request_id or "", ())
-        return any(_agree(request.context, call.asked.context) for request in named)
+        """Whether what it names was found to be another call, of this rollout or another."""
+        named = [*self._by_x.get(call.asked.x_request_id or "", ()), self._by_id.get(call.asked.request_id or "")]
+        return any(request is not None and _agree(request.context, call.asked.context) for request in named)
 
     # --- tools
 

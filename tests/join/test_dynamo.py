@@ -115,6 +115,15 @@ def test_a_call_has_queue_prefill_first_token_cache_and_worker_of_its_request(jo
     assert "Dynamo: 1 of 1 request and 0 of 0 tools joined" in stderr
 
 
+def test_a_request_that_several_sources_tell_of_is_one_with_what_each_says(joined):
+    capture("1-0", "D-1", "llm-1", A)
+    bare = record("request_end", None, request={"request_id": "D-1", "output_tokens": 7})
+    [row], report, _ = joined([bare, request("D-1", "llm-1", A), request("D-1", "llm-1", A)], "1-0")
+    [call] = row["calls"]
+    assert (call["output_tokens"], call["ttft_ms"], call["trajectory_id"]) == (7, 22.75, "s:a")
+    assert (call["matched_by"], report["requests"]) == ("x_request_id", 1)
+
+
 def test_the_clients_id_counts_first_then_that_of_the_answer(joined):
     capture("1-0", "other", "llm-1")
     capture("1-0", "D-2")
