@@ -69,6 +69,7 @@ class ImportedRollout:
     ``source`` is what ``gym.source`` says; ``damage``: what of it could not be read, a text each with file, line, cure.
     ``place``: where it lies, of a source whose session ids may name several runs. ``is_whole_rollout``: the session is
     all that its source has of the rollout, so that another one of the same run is of another launch.
+    ``comes_in_parts``: it may be a part of what the store has, as of a trace in several files.
     """
 
     source: str
@@ -79,6 +80,7 @@ class ImportedRollout:
     damage: list[str] = field(default_factory=list)
     place: Path | None = None
     is_whole_rollout: bool = False
+    comes_in_parts: bool = False
 
     @property
     def identity_id(self) -> str:

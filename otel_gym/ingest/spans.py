@@ -23,6 +23,7 @@ from otel_gym.content_policy import DEFAULT_POLICY, ContentPolicy
 from otel_gym.conventions import REQUEST_BODY, RESPONSE_BODY
 from otel_gym.identity import Identity
 from otel_gym.ingest.imported import ImportedEvent, ImportedRollout, ImportedSpan, SourceError
+from otel_gym.ingest.in_parts import put_to_known
 from otel_gym.ingest.kept_content import kept_attributes
 from otel_gym.store.blobs import BlobStore
 from otel_gym.store.content_once import ContentOnce
@@ -120,6 +121,8 @@ def write_rollout(
     rollout_id = rollout.identity_id
     known = _known_spans(directory, rollout_id)
     _refuse_another_run(rollout, rollout_id, run_id, known)
+    if rollout.comes_in_parts:
+        put_to_known(rollout, known)
     found = {"new": 0, "changed": 0, "same": 0}
     batch = bytearray()
     for span, payload, verdict in _judged(rollout, run_id, policy, known):
@@ -141,13 +144,23 @@ def is_stored(
 ) -> bool:
     """Whether the store has each of its spans, as it is."""
     known = _known_spans(directory, rollout.identity_id)
+    if rollout.comes_in_parts:
+        put_to_known(rollout, known)
     return all(verdict == "same" for *_, verdict in _judged(rollout, run_id, policy, known))
 
 
 def _refuse_another_run(
     rollout: ImportedRollout, rollout_id: str, run_id: str | None, known: Mapping[tuple[str, str], StoredSpan]
 ) -> None:
-    if rollout.is_whole_rollout:
+    if rollout.comes_in_parts:
+        runs = {span.run_id for span in known.values() if span.trace_id == f"{rollout.trace_id:032x}"} - {run_id}
+        if runs:
+            other = ", ".join(sorted(run or "none" for run in runs))
+            raise OtherRunError(
+                f"session {rollout.session_id}: the store has it of run {other}",
+                "give its parts the same --run, and another launch a --rollout ID of its own",
+            )
+    elif rollout.is_whole_rollout:
         if _is_of_another_launch(rollout, run_id, known):
             cure = "import the files of each launch with a --run ID of its own"
             raise OtherRunError(f"{rollout.place}: the store has rollout {rollout_id} of another launch", cure)

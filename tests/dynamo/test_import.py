@@ -474,3 +474,45 @@ def test_a_gz_file_whose_first_bytes_are_damaged_was_read_as_text(tmp_path: Path
     done = run(tmp_path / "trace.jsonl.gz", "--dir", tmp_path / "store")
     assert done.exit_code == 1
     assert len(named(spans_of(tmp_path / "store")["s"], "chat")) == 2
+
+
+def test_segments_imported_one_after_the_other_told_the_times_of_the_last_alone(tmp_path: Path) -> None:
+    segments = [request("1", 100), request("2", 400), request("3", 250)]
+    for number, one in enumerate(segments):
+        (tmp_path / f"part-{number}.jsonl").write_text(json.dumps(one) + "\n")
+        assert run(tmp_path / f"part-{number}.jsonl", "--dir", tmp_path / "parts").exit_code == 0
+    assert run(*sorted(tmp_path.glob("part-*.jsonl")), "--dir", tmp_path / "whole").exit_code == 0
+
+    def told(store: str) -> list[tuple[str, int, int | None]]:
+        return sorted((span.name, span.start_ns, span.end_ns) for span in spans_of(tmp_path / store)["s"])
+
+    assert told("parts") == told("whole")
+    again = run(tmp_path / "part-1.jsonl", "--dir", tmp_path / "parts")
+    assert "nothing new" in again.stdout
+
+
+def test_a_tool_that_had_ended_was_open_again_once_the_segment_of_its_start_was_imported(tmp_path: Path) -> None:
+    for number, one in enumerate([tool("tool_end", 90, duration_ms=40.0), tool("tool_start", 50)]):
+        (tmp_path / f"part-{number}.jsonl").write_text(json.dumps(one) + "\n")
+        run(tmp_path / f"part-{number}.jsonl", "--dir", tmp_path / "store")
+    [span] = named(spans_of(tmp_path / "store")["s"], "execute_tool")
+    assert span.end_ns == (TIME + 90) * 10**6
+
+
+def test_a_session_of_another_launch_took_the_tools_of_the_first(tmp_path: Path) -> None:
+    for number in range(2):
+        at = 100 + number * 10**6
+        records = [request(str(number), at), tool("tool_end", at + 50, duration_ms=40.0)]
+        (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+        run(tmp_path / f"{number}.jsonl", "--dir", tmp_path / "store")
+    assert len(named(spans_of(tmp_path / "store")["s"], "execute_tool")) == 2
+    assert "nothing new" in run(tmp_path / "1.jsonl", "--dir", tmp_path / "store").stdout
+
+
+def test_a_session_of_another_run_took_the_rollout_of_the_first(tmp_path: Path) -> None:
+    (tmp_path / "trace.jsonl").write_text(json.dumps(request()) + "\n")
+    run(tmp_path / "trace.jsonl", "--run", "A", "--dir", tmp_path / "store")
+    done = run(tmp_path / "trace.jsonl", "--run", "B", "--dir", tmp_path / "store")
+    assert done.exit_code == 1
+    assert "session s: the store has it of run A" in done.stderr and "--rollout ID" in done.stderr
+    assert {span.run_id for span in spans_of(tmp_path / "store")["s"]} == {"A"}

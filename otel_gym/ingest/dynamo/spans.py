@@ -33,7 +33,7 @@ def rollouts_of(trace: Trace) -> Iterator[ImportedRollout]:
         unnamed = [] if agents else sessions.unnamed
         if not (agents or unnamed):
             continue
-        rollout = ImportedRollout(SOURCE, session_id, [], _SERVICE, damage=damage)
+        rollout = ImportedRollout(SOURCE, session_id, [], _SERVICE, damage=damage, comes_in_parts=True)
         _Spans(rollout, joined).add(agents, unnamed)
         yield rollout
         damage = []
