@@ -65,6 +65,12 @@ class AgentContext:
         return parent if parent and parent != self.agent_id else None
 
     @property
+    def root_session_id(self) -> str | None:
+        """The first session, as far as this says it."""
+        first = self.session_id if self.trajectory_id else self.parent_session_id or self.session_id
+        return first if first and first.strip() else None
+
+    @property
     def is_final(self) -> bool | None:
         return self.session_final if self.trajectory_final is None else self.trajectory_final
 

@@ -14,7 +14,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind
 from opentelemetry.util.types import Attributes, AttributeValue
 
+from otel_gym.agent_identity import current_agent_context
 from otel_gym.conventions import NEMO_ROLLOUT_ID, ROLLOUT_ID, RUN_ID, UNASSIGNED
+from otel_gym.id_rules import rollout_id_of_session
 from otel_gym.identity import Identity, current_identity, identity_from_baggage, is_leftover
 from otel_gym.tracing.logs import log_once
 
@@ -33,14 +35,23 @@ def plain_attributes(span: ReadableSpan) -> Mapping[str, Any]:
 def identity_of_start(
     attributes: Mapping[str, Any] | None, parent_context: Context | None, kind: SpanKind | None = None
 ) -> Identity:
-    """First found wins: the span's own attributes, baggage, the parent span, our context variable."""
+    """First found wins: the span's own attributes, baggage, the parent span, our context variable. The session of an
+    agent context stands in for a rollout that none of them names.
+    """
     said, current = _said(attributes or {}), current_identity()
     if kind is SpanKind.SERVER and is_leftover(current):
         return said
     sources = (said, identity_from_baggage(parent_context), _identity_of_parent(parent_context), current)
     rollout_id = next((source.rollout_id for source in sources if source and source.rollout_id), None)
     run_id = next((source.run_id for source in sources if source and source.run_id), None)
-    return Identity(rollout_id, run_id)
+    return Identity(rollout_id or _rollout_id_of_agent(), run_id)
+
+
+def _rollout_id_of_agent() -> str | None:
+    """As the capture of its calls files them, which sees the session in their headers."""
+    context = current_agent_context()
+    session_id = None if context is None else context.root_session_id
+    return None if session_id is None else rollout_id_of_session(session_id)
 
 
 class _Asked(threading.local):
@@ -75,7 +86,7 @@ def whole_identity_of_start(
     context = (identity_from_baggage(parent_context), _said(parent or {}), current_identity())
     rollout_ids, run_ids = zip(asked, *filter(None, context), strict=True)
     rollout_id, run_id = _said(attributes)
-    return Identity(_whole(rollout_id, limit, rollout_ids), _whole(run_id, limit, run_ids))
+    return Identity(_whole(rollout_id, limit, rollout_ids) or _rollout_id_of_agent(), _whole(run_id, limit, run_ids))
 
 
 def length_limit(span: ReadableSpan) -> int | None:
