@@ -65,6 +65,12 @@ class AgentContext:
         return parent if parent and parent != self.agent_id else None
 
     @property
+    def session_above(self) -> str | None:
+        """The parent session where each agent is a session: of a session's first trajectory the session itself."""
+        above = self.parent_agent_id or (self.session_id if self.trajectory_id else None)
+        return above if above and above != self.agent_id else None
+
+    @property
     def root_session_id(self) -> str | None:
         """The first session, as far as this says it."""
         first = self.session_id if self.trajectory_id else self.parent_session_id or self.session_id
@@ -96,7 +102,7 @@ class AgentContext:
         if not agent:
             return {}
         said = {SESSION_HEADER: agent}
-        parent = (self.parent_agent_id or (self.session_id if self.trajectory_id else None) or "").strip()
+        parent = (self.session_above or "").strip()
         if parent and parent != agent:
             said[PARENT_SESSION_HEADER] = parent
         if self.is_final:

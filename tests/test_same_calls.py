@@ -169,3 +169,9 @@ def test_a_refused_call_without_capture_is_a_failed_one(tmp_path: Path) -> None:
     assert [each.record.error_category for each in calls_of(rollout)] == ["rate_limit", "timeout", "upstream_error"]
     assert summarize_rollout(rollout).errors == 3
     assert summarize_rollout(rollout).retries == 0  # a client's span covers its retries
+
+
+def test_a_trace_file_of_ours_imported_beside_the_capture_doubled_its_calls(tmp_path: Path) -> None:
+    captured = call("a", id="chatcmpl-1", tokens=2, gym__model_call__id="c" * 32)
+    told = call("b", tokens=2, gym__source="dynamo", gym__dynamo__request_id="c" * 32)
+    assert ids_of(rollout_of(tmp_path, captured, told)) == ["a"]

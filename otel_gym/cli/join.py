@@ -30,6 +30,7 @@ from otel_gym.cli.common import (
 from otel_gym.cli.formats import counted, number
 from otel_gym.cli.writing import not_written
 from otel_gym.content import printable, safe_json
+from otel_gym.ingest.dynamo.reading import begins_as_dynamo
 from otel_gym.store.dynamo_files import NoTraceFileError, records_of_trace, trace_files
 from otel_gym.store.reader import Store
 from otel_gym.views.dynamo_join import DynamoTrace
@@ -123,6 +124,8 @@ def _trace(paths: list[Path], store: Store) -> DynamoTrace:
     trace = DynamoTrace()
     try:
         for file in trace_files(paths):
+            if file not in paths and begins_as_dynamo(file) is False:
+                continue  # of another kind, beside the traces in a folder
             for _, record in records_of_trace(file, lambda damage: store.met([damage])):
                 trace.add(record)
     except NoTraceFileError as problem:

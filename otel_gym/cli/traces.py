@@ -149,6 +149,9 @@ def write_dynamo(paths: list[Path], output: Path, stages: WantedStages, place: s
         if error.filename is not None and Path(error.filename) in files:
             raise CommandError(unreadable_text(Path(error.filename), error)) from None
         raise not_written(output, error) from None
+    if told.duplicates:
+        number_of = "one record is" if told.duplicates == 1 else f"{told.duplicates:,} records are"
+        damage.append(f"{number_of} written twice: each is shown once")
     for text in damage:
         say(text)
     say(f"{told.shown:,} requests and tools of {counted(len(files), 'file')} {place or f'written to {output}'}")

@@ -15,7 +15,7 @@ from typing import IO
 
 import msgspec
 
-from otel_gym.records.dynamo import DynamoRecord, DynamoRecordError, decode_record
+from otel_gym.records.dynamo import DynamoRecord, DynamoRecordError, decode_audit, decode_record
 from otel_gym.store.gzip_members import MAGIC, chunks_of_members
 from otel_gym.store.lines import Report
 from otel_gym.store.repair import Damage
@@ -63,12 +63,14 @@ def _files_of(path: Path) -> list[Path]:
 
 
 def records_of_trace(path: Path, report: Report) -> Iterator[tuple[int, DynamoRecord]]:
-    """The records of a file with the numbers of their lines. What is no record is reported. OSError."""
+    """The records of a file with the numbers of their lines. What is no record, nor one of an audit file, is reported.
+    OSError.
+    """
     for number, line in lines_of_trace(path, report):
         try:
             yield number, decode_record(line)
         except DynamoRecordError as problem:
-            if line.strip():
+            if line.strip() and decode_audit(line) is None:
                 report(Damage(path, number, str(problem)))
 
 

@@ -359,8 +359,8 @@ def _flat(event_type: str, time_ms: int, context: AgentContext, tool: dict[str, 
         "event_time_unix_ms": time_ms,
         "session_id": context.agent_id,
     }
-    if context.parent_agent_id is not None:
-        said["parent_session_id"] = context.parent_agent_id
+    if context.session_above is not None:
+        said["parent_session_id"] = context.session_above
     return {**said, "tool": tool}
 
 

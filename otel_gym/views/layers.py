@@ -163,12 +163,15 @@ def _may_be_of_one_agent(one: StoredSpan, other: StoredSpan) -> bool:
 
 
 def _names_of_answer(span: StoredSpan) -> list[tuple[str, str]]:
-    """The answer's id, the request's, and Dynamo's of the request, which is the rest of the answer's there."""
+    """The answer's id, the request's, and Dynamo's of the request: the rest of the answer's there, or the call's own
+    in trace files that we wrote.
+    """
     answer, dynamo = span.attributes.get(RESPONSE_ID), span.attributes.get(DYNAMO_REQUEST_ID)
     if dynamo is None and isinstance(answer, str):
         dynamo = next((answer.removeprefix(begin) for begin in _BEFORE_DYNAMOS if answer.startswith(begin)), None)
     named = ((RESPONSE_ID, answer), (REQUEST_ID, request_id_of(span)), (DYNAMO_REQUEST_ID, dynamo))
-    return [(kind, name) for kind, name in named if isinstance(name, str)]
+    own = ((DYNAMO_REQUEST_ID, span.attributes.get(MODEL_CALL_ID)),)
+    return [(kind, name) for kind, name in named + own if isinstance(name, str)]
 
 
 def _captured_below(spans: list[StoredSpan], captured: list[StoredSpan]) -> dict[SpanIds, StoredSpan]:

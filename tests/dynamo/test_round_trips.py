@@ -130,23 +130,22 @@ def test_an_agent_trace_is_a_request_trace_too_and_the_other_way_round(tmp_path)
     written = copied(TRACES / "basic_all_types.jsonl", tmp_path, "request")
     contexts = {json.dumps(record["agent_context"]) for record in records_in(written)}
     assert contexts == {
-        '{"session_id": "run-1:planner"}',
+        '{"session_id": "run-1:planner", "parent_session_id": "run-1"}',
         '{"session_id": "run-1:searcher", "parent_session_id": "run-1:planner"}',
         '{"session_id": "run-1:reader", "parent_session_id": "run-1:planner"}',
     }
     back = copied(written, tmp_path / "back", "agent")
     assert {json.dumps(record["agent_context"]) for record in records_in(back)} == {
-        '{"session_id": "run-1:planner", "session_type_id": "rollout", "trajectory_id": "run-1:planner"}',
         *(
             json.dumps(
                 {
-                    "session_id": "run-1:planner",
+                    "session_id": "run-1",
                     "session_type_id": "rollout",
                     "trajectory_id": f"run-1:{agent}",
-                    "parent_trajectory_id": "run-1:planner",
+                    "parent_trajectory_id": parent,
                 }
             )
-            for agent in ("searcher", "reader")
+            for agent, parent in (("planner", "run-1"), ("searcher", "run-1:planner"), ("reader", "run-1:planner"))
         ),
     }
 

@@ -218,6 +218,18 @@ def test_damage_of_a_trace_is_said_and_its_good_records_are_joined(joined, tmp_p
     assert "a.jsonl.gz" in stderr
 
 
+def test_a_folder_is_read_as_an_import_reads_it(joined, tmp_path: Path):
+    capture("1-0", "D-1", "llm-1")
+    audit = {"schema_version": 1, "request_id": "D-1", "requested_streaming": False, "model": "m", "request": {}}
+    (tmp_path / "t").mkdir()
+    write_lines(tmp_path / "t" / "audit.jsonl", {"timestamp": 1, "event": audit})
+    write_lines(tmp_path / "t" / "mixed.jsonl", {"timestamp": 1, "event": audit}, request("D-1", "llm-1"))
+    write_lines(tmp_path / "t" / "others.jsonl", {"request_id": "D-1", "hash_ids": [1]})
+    [row], _, stderr = joined([], "1-0", options=("--dynamo", tmp_path / "t"))
+    assert pairs(row) == [("D-1", "x_request_id")]
+    assert "schema" not in stderr
+
+
 def test_a_trace_that_is_none_is_one_clear_error(invoke: Invoke, live_store, tmp_path: Path):
     capture("1-0", "D-1")
     otel_gym.flush(10)

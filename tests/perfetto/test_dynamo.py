@@ -118,7 +118,7 @@ def test_a_tool_without_times_is_an_instant_of_unknown_time(tmp_path: Path) -> N
 
 def test_what_overlaps_has_lanes_and_what_is_told_twice_is_shown_once(tmp_path: Path) -> None:
     twice = request("a", 0, 100.0)
-    trace = Exported(tmp_path, file_of(tmp_path / "t.jsonl", twice, request("b", 50, 100.0), twice))
+    trace = Exported(tmp_path, file_of(tmp_path / "t.jsonl", twice, request("b", 50, 100.0), twice), code=1)
     calls = [event for event in trace.events if event["name"] == "chat m"]
     assert len(calls) == len({event["tid"] for event in calls}) == 2
 
@@ -252,7 +252,7 @@ def test_through_a_store_the_same_is_shown(tmp_path: Path) -> None:
     path, store, output = file_of(tmp_path / "t.jsonl", *records), str(tmp_path / "store"), tmp_path / "stored.json"
     assert CliRunner().invoke(app, ["import", "dynamo", str(path), "--dir", store]).exit_code in (0, 1)
     for flags in ((), ("--no-stages",), ("--no-markers",), ("--separate-stage-tracks",)):
-        streamed = Exported(tmp_path, path, flags=flags)
+        streamed = Exported(tmp_path, path, flags=flags, code=1)
         done = CliRunner().invoke(app, ["export", "perfetto", "--dir", store, "-o", str(output), *flags])
         assert done.exit_code == 0, done.output
         stored = json.loads(output.read_bytes())
@@ -275,3 +275,23 @@ def told(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
         for event in events
         if event["ph"] in "Xi"
     )
+
+
+def test_sessions_behind_a_request_without_one_stood_in_its_process(tmp_path: Path) -> None:
+    requests = [request(str(at), at, 5.0, context) for at, context in ((0, None), (10, {"session_id": "a"}))]
+    trace = Exported(tmp_path, file_of(tmp_path / "t.jsonl", *requests))
+    processes = {event["args"]["name"] for event in trace.events if event["name"] == "process_name"}
+    assert processes == {"rollout dynamo-requests", "rollout a"}
+
+
+def test_records_of_one_request_that_say_different_things_were_shown_once(tmp_path: Path) -> None:
+    requests = request("p", 0, 50.0), request("p", 0, 50.0, prefill_time_ms=20.0)
+    trace = Exported(tmp_path, file_of(tmp_path / "t.jsonl", *requests))
+    assert [name for name, *_ in trace.shown].count("chat m") == 2
+    assert "prefill" in [name for name, *_ in trace.shown]
+
+
+def test_copies_are_said_as_an_import_says_them(tmp_path: Path) -> None:
+    trace = Exported(tmp_path, file_of(tmp_path / "t.jsonl", *[request("p", 0, 50.0)] * 3), code=1)
+    assert [name for name, *_ in trace.shown] == ["chat m"]
+    assert "2 records are written twice" in trace.said

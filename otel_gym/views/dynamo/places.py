@@ -102,7 +102,7 @@ def _with_sessions(context: AgentContext) -> dict[str, Any]:
     """Each agent is a session of its own, so its id must tell it from those of all other sessions."""
     session = context.session_id or ""
     agent = _own_session(session, context.agent_id or session)
-    parent = context.parent_agent_id
+    parent = context.session_above
     return {
         "session_id": agent,
         "parent_session_id": parent if parent is None or not context.trajectory_id else _own_session(session, parent),

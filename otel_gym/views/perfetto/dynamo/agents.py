@@ -142,8 +142,9 @@ class Agents:
         session, trajectory = key
         if trajectory:
             return Agent(len(self._agents) + 1, self._session(session), trajectory)
-        above = self._agents.get((context.parent_session_id or "", ""))
-        root = above.session if above else self._session(context.parent_session_id or session)
+        parent = context.parent_session_id
+        above = self._agents.get((parent, "")) if parent else None
+        root = above.session if above else self._session(parent or session)
         return Agent(len(self._agents) + 1, root, session or _NO_SESSION)
 
     def _session(self, name: str) -> Session:

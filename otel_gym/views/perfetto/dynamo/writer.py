@@ -92,7 +92,9 @@ class DynamoTraceWriter:
             self.untimed += 1
             return
         start_ns, end_ns = times
-        if self._is_again((agent.number, request.request_id, start_ns, end_ns, request.output_tokens, request.ttft_ms)):
+        told_by = (request.ttft_ms, request.prefill_wait_time_ms, request.prefill_time_ms, request.queue_depth)
+        tokens_of = (request.input_tokens, request.output_tokens, request.cached_tokens, request.model)
+        if self._is_again((agent.number, request.request_id, start_ns, end_ns, told_by, tokens_of)):
             return
         ts, pid = self._us(start_ns), agent.session.number
         lane = agent.call_lanes.lane_of(start_ns, end_ns)
