@@ -32,7 +32,9 @@ def start_lines(
     head = [f"otel-gym proxy on {url}, forwarding to {upstream}{upstream.base_path.decode('latin-1')}"]
     if directory is None:
         return [*head, f"{off_by}: calls are forwarded and nothing is captured"]
-    without_id = "stored under `unassigned`" if stores_unassigned else "forwarded and only counted"
+    without_id = (
+        "stored under their harness's session, else `unassigned`" if stores_unassigned else "forwarded and only counted"
+    )
     return [
         *head,
         f"  OpenAI base URL     {url}/ng-rollout/<rollout id>/v1",

@@ -46,8 +46,9 @@ def proxy(
 
     Point a client's base URL at the proxy: http://HOST:PORT/ng-rollout/ROLLOUT/v1 for OpenAI, the same without /v1
     for Anthropic. /v1/responses, /v1/chat/completions and /v1/messages are captured, every other path is forwarded.
-    Calls without the prefix are captured as `unassigned`, unless OTEL_GYM_CAPTURE_UNASSIGNED=0. Bytes pass unchanged
-    and at once. The model server never sees the prefix. Proxy variables of the environment are not used.
+    Calls without the prefix are captured under the session that Claude Code, Codex, OpenCode or Dynamo's headers name,
+    else as `unassigned`, unless OTEL_GYM_CAPTURE_UNASSIGNED=0. Bytes pass unchanged and at once. The model server never
+    sees the prefix. Proxy variables of the environment are not used.
 
     A run id in a call's baggage (rollout.headers in Python) wins over --run.
 

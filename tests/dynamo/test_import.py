@@ -389,7 +389,7 @@ def test_records_that_are_written_twice_are_counted_once_and_told(tmp_path: Path
     done = run(path, "--dir", tmp_path / "store")
     assert done.exit_code == 1
     assert f"{path}:2: 2 records are written twice, the first copy stands here; each is counted once" in done.stderr
-    assert "one request has records that say different things (the first: r): each is kept" in done.stderr
+    assert "one request has records that say different things (r: input_tokens): each is kept" in done.stderr
     assert len(named(spans_of(tmp_path / "store")["s"], "chat")) == 2
 
 

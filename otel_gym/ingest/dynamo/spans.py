@@ -49,19 +49,30 @@ def _with_content(rows: Iterable[Row]) -> tuple[list[Row], list[str]]:
         else:
             kept.append(row)
     return kept, [
-        f"{number} {event_type} without what it is about: they were read, and give no span"
-        for event_type, number in sorted(silent.items())
+        f"{number} {kind} without a {'tool' if kind in TOOL_EVENTS else 'request'} in it: no span can be made of it"
+        for kind, number in sorted(silent.items())
     ]
 
 
 def _shared_ids(rows: Iterable[Row]) -> list[str]:
     """Dynamo gives each request an id of its own."""
-    found = Counter(_request(row).request_id for row in rows if row.record.event_type == "request_end")
-    several = [request_id for request_id, number in found.items() if number > 1 and request_id is not None]
+    found: dict[str, list[RequestMetrics]] = {}
+    for row in rows:
+        request = _request(row)
+        if row.record.event_type == "request_end" and request.request_id is not None:
+            found.setdefault(request.request_id, []).append(request)
+    several = {request_id: requests for request_id, requests in found.items() if len(requests) > 1}
     if not several:
         return []
+    first, (one, other, *_) = next(iter(several.items()))
     number = "one request has" if len(several) == 1 else f"{len(several):,} requests have"
-    return [f"{number} records that say different things (the first: {several[0]}): each is kept, as a call of its own"]
+    differing = f"{first}: {_differing(one, other)}"
+    return [f"{number} records that say different things ({differing}): each is kept, as a call of its own"]
+
+
+def _differing(one: RequestMetrics, other: RequestMetrics) -> str:
+    names = [name for name in one.__struct_fields__ if getattr(one, name) != getattr(other, name)]
+    return ", ".join(names) or "time or agent"
 
 
 def _request(row: Row) -> RequestMetrics:
