@@ -129,6 +129,10 @@ def foreign_spans() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 FOREIGN: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
+    "Dynamo": [
+        ("opentelemetry-otlp", "http-request", {"uri": "/v1/chat/completions", "model": "m", "request.outcome": "ok"}),
+        ("opentelemetry-otlp", "kv_router.route_request", {"overlap_blocks": 3}),
+    ],
     "Claude Code": [
         ("com.anthropic.claude_code.tracing", "claude_code.llm_request", {"agent_id": "a", "first_content_ms": 3}),
         ("com.anthropic.claude_code.tracing", "claude_code.interaction", {"user_prompt": "go"}),

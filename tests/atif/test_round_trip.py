@@ -213,7 +213,7 @@ def test_before_1_2_the_prompt_may_leave_out_what_was_cached(tmp_path: Path) -> 
 
 def test_two_runs_of_one_session_are_two_rollouts(tmp_path: Path) -> None:
     ids = [imported(tmp_path, document(user(), trajectory_id=f"s:{task}:0")).identity_id for task in range(2)]
-    assert ids == ["s_0_0", "s_1_0"]
+    assert [name.rpartition("-")[0] for name in ids] == ["s_0_0", "s_1_0"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"steps": [], "agent": {}}', "[" * 100_000, '"steps"'])

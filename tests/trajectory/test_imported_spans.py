@@ -42,7 +42,7 @@ def test_in_memory_they_are_what_a_reader_finds(rollout: ImportedRollout, tmp_pa
     [stored] = open_store(tmp_path).rollouts()
     in_memory = {span.span_id: span for span in stored_spans(rollout, "run-1")}
     assert {span.span_id: replace(span, blobs=None) for span in stored.spans} == in_memory
-    assert stored.rollout_id == "session_1"
+    assert stored.rollout_id.startswith("session_1-")
 
 
 def test_an_import_that_is_repeated_adds_nothing(rollout: ImportedRollout, tmp_path: Path) -> None:
