@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from otel_gym import AgentContext
 from otel_gym.records.dynamo import decode_record
 from otel_gym.records.replay_hashes import sequence_hashes
 from otel_gym.store.reader import Store
 from otel_gym.views.dynamo.export import TraceForm, records_of_rollout
+from otel_gym.views.dynamo.places import learn_root
 from tests.dynamo.program import PROMPT
 from tests.dynamo.traced import ROOT, environment, run
 
@@ -234,3 +236,10 @@ def test_a_worker_of_a_pool_has_written_when_its_span_has_ended(tmp_path):
 def test_without_gym_spans_nothing_is_made(tmp_path):
     subprocess.run([sys.executable, "-c", "import otel_gym"], env=environment(tmp_path), check=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sessions_without_end_are_forgotten() -> None:
+    roots: dict[str, str] = {}
+    for number in range(5):
+        learn_root(AgentContext(f"{number}", parent_session_id="root"), roots, 2)
+    assert roots == {"3": "root", "4": "root"}

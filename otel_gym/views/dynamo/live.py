@@ -39,7 +39,7 @@ from otel_gym.tracing.payloads import Payload
 from otel_gym.tracing.worker_end import close_when_a_worker_ends
 from otel_gym.views.dynamo.files import LinesFile, SegmentFiles
 from otel_gym.views.dynamo.open_spans import OpenSpans
-from otel_gym.views.dynamo.places import Place, learn_root
+from otel_gym.views.dynamo.places import MOST_ROOTS, Place, learn_root
 from otel_gym.views.dynamo.records import event_json, line_of, records_of
 from otel_gym.views.dynamo.requests import NO_ANSWER, Answer, answer_of, is_answered
 from otel_gym.views.dynamo.tools import is_run
@@ -223,7 +223,7 @@ class DynamoSink:
                 log_once("a span could not be made a record of Dynamo's")
 
     def _write(self, item: _Waiting) -> None:
-        learn_root(item.place.context, self._roots)
+        learn_root(item.place.context, self._roots, MOST_ROOTS)
         for record in self._records(item):
             if not self._is_wanted(record["event_type"]):
                 continue

@@ -19,6 +19,10 @@ OPERATION = "gen_ai.operation.name"
 CALL_ID = "gen_ai.tool.call.id"
 
 
+# In a process that may serve sessions without end.
+MOST_ROOTS = 65_536
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """``context`` always has session, type and agent. ``is_told``: a span said it. ``tool_call_id``: the tool around,
@@ -80,10 +84,13 @@ def context_of_record(context: AgentContext, schema: str, roots: Mapping[str, st
     return {name: value for name, value in spelled.items() if value is not None and value != ""}
 
 
-def learn_root(context: AgentContext, roots: dict[str, str]) -> None:
+def learn_root(context: AgentContext, roots: dict[str, str], most: int | None = None) -> None:
+    """``most``: of so many sessions it is remembered, the last ones."""
     session, parent = context.session_id, context.parent_session_id
     if session and parent and parent != session:
         roots[session] = roots.get(parent, parent)
+        if most is not None and len(roots) > most:
+            del roots[next(iter(roots))]
 
 
 def _with_trajectories(context: AgentContext, roots: Mapping[str, str]) -> dict[str, Any]:

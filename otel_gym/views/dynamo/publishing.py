@@ -19,7 +19,7 @@ from otel_gym.tracing.payloads import Payload
 from otel_gym.tracing.tool_events import ToolEventPublisher
 from otel_gym.views.dynamo.live import stored_span
 from otel_gym.views.dynamo.open_spans import OpenSpans
-from otel_gym.views.dynamo.places import Place, learn_root
+from otel_gym.views.dynamo.places import MOST_ROOTS, Place, learn_root
 from otel_gym.views.dynamo.records import Record, records_of
 from otel_gym.views.dynamo.tools import is_run
 
@@ -68,7 +68,7 @@ class ToolEventSink:
 
     def _send(self, span: ReadableSpan, attributes: Mapping[str, Any], place: Place, *, is_start: bool) -> None:
         try:
-            learn_root(place.context, self._roots)
+            learn_root(place.context, self._roots, MOST_ROOTS)
             for record in records_of(stored_span(span, attributes), place, self._schema, roots=self._roots):
                 if (record["event_type"] == _START) == is_start:
                     self._publisher.send(_on_the_wire(record))
