@@ -214,3 +214,14 @@ def test_spans_within_it_carry_it(live_store):
         "execute_tool t": "run-1:searcher",
     }
     assert not [name for span in live_store.spans("2-0") for name in span.attributes if "agent_context" in name]
+
+
+def test_a_sessions_tools_were_in_another_rollout_than_its_calls(live_store):
+    with agent_context(PLANNER), otel_gym.execute_tool("search", "call_1"):
+        pass
+    with agent_context(AgentContext("child", parent_session_id="run-1")), otel_gym.execute_tool("search", "call_2"):
+        pass
+    with otel_gym.rollout(1, 0), agent_context(PLANNER), otel_gym.execute_tool("search", "call_3"):
+        pass
+    found = {rollout.rollout_id: len(rollout.spans) for rollout in live_store.rollouts()}
+    assert found == {"1-0": 2, "run-1": 2}
