@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -284,8 +285,10 @@ def test_sessions_behind_a_request_without_one_stood_in_its_process(tmp_path: Pa
     assert processes == {"rollout dynamo-requests", "rollout a"}
 
 
-def test_records_of_one_request_that_say_different_things_were_shown_once(tmp_path: Path) -> None:
-    requests = request("p", 0, 50.0), request("p", 0, 50.0, prefill_time_ms=20.0)
+@pytest.mark.parametrize("more", [{"kv_hit_rate": 0.5}, {"worker": {"decode_worker_id": 1}}, {"x_request_id": "x"}])
+def test_records_of_one_request_that_say_different_things_were_shown_once(tmp_path: Path, more: Any) -> None:
+    requests = request("p", 0, 50.0), request("p", 0, 50.0, prefill_time_ms=20.0, **more)
+    assert Exported(tmp_path, file_of(tmp_path / "two.jsonl", requests[0], request("p", 0, 50.0, **more)))
     trace = Exported(tmp_path, file_of(tmp_path / "t.jsonl", *requests))
     assert [name for name, *_ in trace.shown].count("chat m") == 2
     assert "prefill" in [name for name, *_ in trace.shown]

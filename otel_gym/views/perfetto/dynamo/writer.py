@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from otel_gym.records.dynamo import FinishMetadata
 from otel_gym.records.dynamo_times import moment_ns, request_times, stages, tool_times
 from otel_gym.views.perfetto.chrome_json import StartsTooEarlyError
@@ -39,6 +41,8 @@ _BATCH = 1024
 _MARGIN_NS = 3600 * 10**9
 # Of an agent's tools no more are kept for arrows that may begin at them.
 _TOOLS_KEPT = 16
+# All that a record says: copies are told by it.
+_encoded = msgspec.msgpack.Encoder().encode
 
 
 class DynamoTraceWriter:
@@ -92,9 +96,7 @@ class DynamoTraceWriter:
             self.untimed += 1
             return
         start_ns, end_ns = times
-        told_by = (request.ttft_ms, request.prefill_wait_time_ms, request.prefill_time_ms, request.queue_depth)
-        tokens_of = (request.input_tokens, request.output_tokens, request.cached_tokens, request.model)
-        if self._is_again((agent.number, request.request_id, start_ns, end_ns, told_by, tokens_of)):
+        if self._is_again((agent.number, start_ns, end_ns, _encoded(request))):
             return
         ts, pid = self._us(start_ns), agent.session.number
         lane = agent.call_lanes.lane_of(start_ns, end_ns)
@@ -140,8 +142,7 @@ class DynamoTraceWriter:
 
     def _tool(self, told: Told) -> None:
         agent, tool, event_type, event_ms = told
-        told_by = (tool.started_at_unix_ms, tool.ended_at_unix_ms, tool.duration_ms, tool.tool_class, tool.status)
-        if self._is_again((agent.number, tool.tool_call_id, event_type, event_ms, told_by)):
+        if self._is_again((agent.number, event_type, event_ms, _encoded(tool))):
             return
         key, start = (agent.number, tool.tool_call_id), None
         if event_type == "tool_start":
