@@ -275,6 +275,16 @@ def test_two_subagents_of_one_name_are_two_groups() -> None:
     assert groups == ["subagent worker", "subagent worker b"]
 
 
+def test_an_agent_whose_name_is_its_id_was_named_twice() -> None:
+    made = Spans()
+    turn = made.agent(made.rollout(), 1, 99, "planner")
+    child = made.agent(turn, 2, 50, "run-1:reader")
+    child.attributes["gen_ai.agent.id"] = "run-1:reader"
+    made.chat(child, 4, 30)
+    groups = [each.name for each in process_of(made.spans()).tracks if each.tracks]
+    assert groups == ["subagent run-1:reader"]
+
+
 def test_structured_prompts_are_cut_at_every_depth_and_long_lists_say_their_length() -> None:
     made = Spans()
     messages = [{"role": "user", "parts": [{"content": "x" * 5000}]} for _ in range(40)]

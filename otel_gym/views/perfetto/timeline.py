@@ -154,7 +154,7 @@ class _Timeline:
         parent = self._main if agent.spawned_by is not None else None
         if agent.parent is not None:
             parent = self._groups[agent.parent]
-        name = " ".join(part for part in (agent.name, agent.agent_id) if part) or "agent"
+        name = " ".join(dict.fromkeys(filter(None, (agent.name, agent.agent_id)))) or "agent"
         if name in self._group_names:  # several without an id: told apart by what started them
             name = f"{name} {agent.spawned_by or len(self._group_names) + 1}"
         self._group_names.add(name)
