@@ -224,7 +224,9 @@ def test_the_agent_context_is_told_with_a_rollout_and_without(echo, send):
             send(echo.url())
     assert echo.all("x-dynamo-session-id") == [[], ["s:searcher"], ["s:searcher"]]
     assert echo.all("x-dynamo-parent-session-id") == [[], ["s:planner"], ["s:planner"]]
-    assert [len(values) for values in echo.all("baggage")] == [0, 0, 1]
+    rollouts = ["".join(values) for values in echo.all("baggage")]
+    assert "gym.rollout.id=s," in f"{rollouts[1]}," and "gym.rollout.id=1-0," in f"{rollouts[2]},"
+    assert rollouts[0] == ""
 
 
 @every_client
