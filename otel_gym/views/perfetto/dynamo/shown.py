@@ -42,27 +42,33 @@ class Request(msgspec.Struct, gc=False):
 
 
 class Record(msgspec.Struct, gc=False):
+    """``digest_of_line``: of all that the line says but when it was written; copies are told by it."""
+
     schema: Literal["dynamo.agent.trace.v1", "dynamo.request.trace.v1"]
     event_type: Literal["request_end", "tool_start", "tool_end", "tool_error", "request_payload"]
     event_time_unix_ms: int | None = None
     agent_context: Context | None = None
     request: Request | None = None
     tool: ToolEvent | None = None
+    digest_of_line: int = 0
 
 
 class _Line(msgspec.Struct, gc=False):
     event: Record
 
 
+_EVENT = b'"event"'
 _decoder = msgspec.json.Decoder(_Line)
 
 
 def decode_shown(line: bytes) -> Record:
     """DynamoRecordError, as decode_record has it."""
     try:
-        return _decoder.decode(line).event
+        record = _decoder.decode(line).event
     except msgspec.MsgspecError:
-        return _shown(decode_record(line))
+        record = _shown(decode_record(line))
+    record.digest_of_line = hash(line[max(line.find(_EVENT), 0) :])
+    return record
 
 
 def _shown(record: DynamoRecord) -> Record:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from otel_gym.records.dynamo import FinishMetadata
 from otel_gym.records.dynamo_times import moment_ns, request_times, stages, tool_times
 from otel_gym.views.perfetto.chrome_json import StartsTooEarlyError
@@ -41,8 +39,6 @@ _BATCH = 1024
 _MARGIN_NS = 3600 * 10**9
 # Of an agent's tools no more are kept for arrows that may begin at them.
 _TOOLS_KEPT = 16
-# All that a record says: copies are told by it.
-_encoded = msgspec.msgpack.Encoder().encode
 
 
 class DynamoTraceWriter:
@@ -67,6 +63,8 @@ class DynamoTraceWriter:
         self.shown = self.duplicates = self.untimed = 0
 
     def add(self, record: Record) -> None:
+        if self._is_again(record.digest_of_line):
+            return
         if record.event_type == "request_end":
             if record.request is not None:
                 self._request(record, record.request, self._agents.of(record.agent_context))
@@ -96,8 +94,6 @@ class DynamoTraceWriter:
             self.untimed += 1
             return
         start_ns, end_ns = times
-        if self._is_again((agent.number, start_ns, end_ns, _encoded(request))):
-            return
         ts, pid = self._us(start_ns), agent.session.number
         lane = agent.call_lanes.lane_of(start_ns, end_ns)
         tids = agent.call_tids
@@ -141,9 +137,7 @@ class DynamoTraceWriter:
         take(FirstToken(max(after_ns + first_ns, 0) / 1000, pid, tid))
 
     def _tool(self, told: Told) -> None:
-        agent, tool, event_type, event_ms = told
-        if self._is_again((agent.number, event_type, event_ms, _encoded(tool))):
-            return
+        agent, tool, event_type, _ = told
         key, start = (agent.number, tool.tool_call_id), None
         if event_type == "tool_start":
             if tool.tool_call_id is None:
@@ -248,8 +242,7 @@ class DynamoTraceWriter:
         tid = self._agents.turn_tid(agent)
         return Shown(self._us(agent.first_ns), self._us(agent.last_ns), tid)
 
-    def _is_again(self, what: tuple[Any, ...]) -> bool:
-        seen = hash(what)
+    def _is_again(self, seen: int) -> bool:
         if seen in self._seen:
             self.duplicates += 1
             return True
