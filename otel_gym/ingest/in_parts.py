@@ -11,11 +11,15 @@ from otel_gym.store.span import StoredSpan
 Known = Mapping[tuple[str, str], StoredSpan]
 
 
-def put_to_known(rollout: ImportedRollout, known: Known) -> None:
-    """Rollout and agents reach from the first to the last part. A call or tool of a known id is the known one where
-    both may be; else, as of a session whose name was given again, it is another.
+def put_to_known(rollout: ImportedRollout, known: Known, run_id: str | None) -> None:
+    """Of a rollout that was traced itself the traced root counts: what is imported stands beside it, without one.
+
+    Rollout and agents reach from the first to the last part. A call or tool of a known id is the known one where both
+    may be; else, as of a session whose name was given again, it is another.
     """
     trace_id = f"{rollout.trace_id:032x}"
+    if any(_is_root_of(span, run_id) and span.trace_id != trace_id for span in known.values()):
+        _take_off_root(rollout)
     kept = []
     for span in rollout.spans:
         there = known.get((trace_id, f"{span.span_id:016x}"))
@@ -27,6 +31,18 @@ def put_to_known(rollout: ImportedRollout, known: Known) -> None:
             continue  # its end is known already
         kept.append(span)
     rollout.spans[:] = kept
+
+
+def _is_root_of(span: StoredSpan, run_id: str | None) -> bool:
+    return span.name == names.ROLLOUT_SPAN and span.parent_span_id is None and span.run_id == run_id
+
+
+def _take_off_root(rollout: ImportedRollout) -> None:
+    root, *below = rollout.spans
+    for span in below:
+        if span.parent_id == root.span_id:
+            span.parent_id = None
+    rollout.spans[:] = below
 
 
 def _is_around_others(span: ImportedSpan) -> bool:

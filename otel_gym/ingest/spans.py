@@ -122,7 +122,7 @@ def write_rollout(
     known = _known_spans(directory, rollout_id)
     _refuse_another_run(rollout, rollout_id, run_id, known)
     if rollout.comes_in_parts:
-        put_to_known(rollout, known)
+        put_to_known(rollout, known, run_id)
     found = {"new": 0, "changed": 0, "same": 0}
     batch = bytearray()
     for span, payload, verdict in _judged(rollout, run_id, policy, known):
@@ -145,7 +145,7 @@ def is_stored(
     """Whether the store has each of its spans, as it is."""
     known = _known_spans(directory, rollout.identity_id)
     if rollout.comes_in_parts:
-        put_to_known(rollout, known)
+        put_to_known(rollout, known, run_id)
     return all(verdict == "same" for *_, verdict in _judged(rollout, run_id, policy, known))
 
 

@@ -325,3 +325,16 @@ def test_each_record_is_given_away_once_and_to_nobody_elses_call(requests: Any, 
             assert len(contexts) <= 1
     for run in joined.tools:
         assert run.tool is None or (run.context is not None and run.tool.context.agent_id == run.context.agent_id)
+
+
+def test_a_trace_imported_into_a_rollout_took_the_place_of_what_was_captured(live_store, invoke, tmp_path):
+    with otel_gym.rollout(1, 0):
+        capture("1-0", "D-1", "llm-1", A)
+    otel_gym.record_reward(0.75, rollout="1-0")
+    otel_gym.flush(10)
+    file = write_lines(tmp_path / "t" / "trace.jsonl", request("D-1", "llm-1", A))
+    result = invoke("import", "dynamo", file, "--dir", live_store.directory, "--run", "run-1", "--rollout", "1-0")
+    assert result.exit_code == 0, result.output
+    [found] = [each for each in open_store(live_store.directory).rollouts("1-0") if not each.is_ambiguous]
+    assert len(found.executions().all) == 1
+    assert len(model_call_records(found)) == 1
